@@ -50,9 +50,7 @@ func (h ackHost) RuleChanged(kind string, term, commit uint64, text string) {
 	n := h.n
 	n.log.Warn(text, "term", term, "index", commit)
 	n.history.add(n.event(kind, commit, text))
-	n.mu.Lock()
-	n.publishNow = true
-	n.mu.Unlock()
+	n.gossip.Publish()
 }
 
 func (h ackHost) WakeLoop() { h.n.poke() }

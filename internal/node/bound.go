@@ -40,7 +40,7 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 			continue
 		}
 		k := ledger.Keeper{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
-		p := n.peers[m.ID]
+		p := n.gossip.Peers()[m.ID]
 		switch {
 		case m.ID == n.id.ID:
 			k.Live, k.Keep = true, n.lives.KeepFrom()
@@ -51,10 +51,10 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 			if !k.Data {
 				k.Keep = st.Commit
 			}
-		case p != nil && p.fresh():
-			k.Live, k.Ready, k.Keep = true, p.status.Ready, p.status.KeepFrom
+		case p.Fresh():
+			k.Live, k.Ready, k.Keep = true, p.Ready, p.KeepFrom
 			if !k.Data || m.Delay() > 0 { // it keeps for itself what its mysqld has not got yet
-				k.Keep = p.status.Member.Raft.Commit
+				k.Keep = p.Member.Raft.Commit
 			}
 		}
 		all = append(all, k)
@@ -143,7 +143,9 @@ func (n *Node) noteBound(limit int64, why, pin string) {
 	}
 	n.mu.Lock()
 	was := n.bound
-	n.publishNow = n.publishNow || was != bound || (pin == "") != (n.pinned == "")
+	if was != bound || (pin == "") != (n.pinned == "") {
+		n.gossip.Publish()
+	}
 	n.bound, n.pinned = bound, pin
 	n.mu.Unlock()
 	switch {
@@ -167,12 +169,12 @@ func (n *Node) refusedLocked(st *consensus.Status) string {
 		full = append(full, n.id.Name+": "+n.bound)
 	}
 	has := map[uint64]bool{}
-	for id, p := range n.peers {
-		if !m.Votes(id) || !p.fresh() {
+	for id, p := range n.gossip.Peers() {
+		if !m.Votes(id) || !p.Fresh() {
 			continue
 		}
-		if has[id] = p.status.Bound == ""; !has[id] {
-			full = append(full, p.status.Member.Name+": "+p.status.Bound)
+		if has[id] = p.Bound == ""; !has[id] {
+			full = append(full, p.Member.Name+": "+p.Bound)
 		}
 	}
 	if len(full) == 0 || m.Reaches(func(id uint64) bool { return room(id) || has[id] }) {

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 )
 
 // TestRefused: a leader takes no writes when fewer than a majority of the voters have room, and only then.
@@ -40,17 +41,17 @@ func TestRefused(t *testing.T) {
 			if id == "1" {
 				n.bound = "at its bound"
 			} else {
-				n.peers[testID(t, id)].status.Bound = "at its bound"
+				n.gossip.Peers()[testID(t, id)].Bound = "at its bound"
 			}
 		}
 		for _, id := range strings.Fields(tt.silent) {
-			n.peers[testID(t, id)].up = false
+			n.gossip.Peers()[testID(t, id)].Up = false
 		}
 		st := &consensus.Status{Voters: tt.voters[0]}
 		if len(tt.voters) > 1 {
 			st.Outgoing = tt.voters[1]
 		}
-		delete(n.peers, 1)
+		delete(n.gossip.Peers(), 1)
 		if why := n.refusedLocked(st); (why != "") != tt.refused {
 			t.Errorf("%v, at their bounds %q, silent %q: %q", tt.voters, tt.full, tt.silent, why)
 		}
@@ -117,7 +118,7 @@ func learnerNode(t *testing.T, changes ...func(*testDir)) *Node {
 	members[0].Zone, members[4].Zone = "east", "east"
 	n := newTestNode(t, append(changes, withMembers(members...))...)
 	for _, m := range members {
-		n.peers[m.ID] = &peer{up: true, at: now(), status: status{Ready: true,
+		n.gossip.Peers()[m.ID] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Ready: true,
 			Member: api.MemberView{Name: m.Name, MySQL: &api.MySQLView{Version: n.bin.Version.String()}}}}
 	}
 	return n
@@ -126,11 +127,11 @@ func learnerNode(t *testing.T, changes ...func(*testDir)) *Node {
 // TestDonorOfItsZone: a node copies from a member of its own zone, even if that leads, and from others when it cannot.
 func TestDonorOfItsZone(t *testing.T) {
 	n := learnerNode(t, as(5))
-	n.peers[1].status.OpenTerm = 1
+	n.gossip.Peers()[1].OpenTerm = 1
 	if got := n.donors(); len(got) != 4 || got[0] != 1 {
 		t.Errorf("donors of db5 are %v", got)
 	}
-	n.peers[1].status.Ready = false
+	n.gossip.Peers()[1].Ready = false
 	if got := n.donors(); slices.Contains(got, 1) || len(got) != 3 {
 		t.Errorf("donors of db5 are %v", got)
 	}

@@ -8,6 +8,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
@@ -32,20 +33,7 @@ func (h certHost) Raft() (st consensus.Status) {
 	return st
 }
 
-func (h certHost) Peers() map[uint64]certs.Peer {
-	n := h.Node
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	peers := make(map[uint64]certs.Peer, len(n.peers))
-	for id, p := range n.peers {
-		c := certs.Peer{Up: p.up, Fresh: p.fresh(), Settings: p.status.Settings, Certs: p.status.CA}
-		if my := p.status.Member.MySQL; my != nil {
-			c.Proof = my.Proof
-		}
-		peers[id] = c
-	}
-	return peers
-}
+func (h certHost) Peers() gossip.Peers { return h.gossip.Peers() }
 
 func (h certHost) CheckLinks() { h.tr.Recheck() }
 

@@ -5,6 +5,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
+	"trireme/internal/node/gossip"
 )
 
 // A node that knows no leader leads nobody to one of an earlier term: that one may have been fenced, and its mysqld started again at the same
@@ -23,9 +24,9 @@ func TestNoLeaderKnownIsNoLeader(t *testing.T) {
 	} {
 		n := listener(t)
 		n.raft = c.raft
-		n.peers[1] = &peer{up: true, at: now(), status: status{OpenTerm: 4, Epoch: "2/4",
+		n.gossip.Peers()[1] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{OpenTerm: 4, Epoch: "2/4",
 			Member: api.MemberView{Name: "db1", MySQL: &api.MySQLView{Host: "db1", Port: 3306}}}}
-		if v, term := n.routerViewLocked(status{}); (v.RW != nil) != c.want || (term == 4) != c.want {
+		if v, term := n.routerViewLocked(gossip.Status{}); (v.RW != nil) != c.want || (term == 4) != c.want {
 			t.Errorf("%s: %+v in term %d", c.what, v.RW, term)
 		}
 	}

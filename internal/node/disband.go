@@ -16,6 +16,7 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -146,19 +147,19 @@ func (n *Node) planLeave() (plainPlan, error) {
 	var ill []string
 	for _, m := range n.cluster.Members {
 		s := api.PlainServer{Name: m.Name, Addr: net.JoinHostPort(m.MySQLHost, strconv.Itoa(m.MySQLPort))}
-		peer := n.peers[m.ID]
+		peer := n.gossip.Peers()[m.ID]
 		switch {
 		case m.ID == n.id.ID:
 			p.res.Source = s
 			continue
 		case m.Pending || m.Removing:
 			ill = append(ill, m.Name+" is just joining or leaving")
-		case peer == nil || !peer.fresh():
+		case !peer.Fresh():
 			ill = append(ill, m.Name+" does not answer")
 		case m.Delay() > 0:
 			ill = append(ill, m.Name+" is a delayed learner (take the delay away, or take it out with `trireme remove`)")
-		case m.Role != config.RoleLogger && !peer.status.Ready:
-			ill = append(ill, m.Name+" is "+peer.status.Member.State)
+		case m.Role != config.RoleLogger && !peer.Ready:
+			ill = append(ill, m.Name+" is "+peer.Member.State)
 		}
 		if m.Role == config.RoleLogger {
 			p.res.Loggers = append(p.res.Loggers, m.Name)
@@ -227,9 +228,9 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
-	n.beginClosing(func() leave { return leave{Cause: "the cluster is left"} })
+	n.beginClosing(func() gossip.Leave { return gossip.Leave{Cause: "the cluster is left"} })
 	n.routes()
-	n.broadcastStatus()
+	n.gossip.Broadcast()
 	if err := n.closeWrites(ctx, l, term, m); err != nil {
 		return err
 	}
@@ -472,7 +473,7 @@ func (n *Node) stay() {
 	n.plainUntil, n.plainLife = 0, nil
 	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
 		n.srv.JudgeAgain()
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	n.poke()
 }
@@ -503,7 +504,7 @@ func (n *Node) commitEnd(ctx context.Context, term uint64) error {
 func (n *Node) disperse(d *config.Disbanded, version uint64) {
 	n.mu.Lock()
 	n.stopping = true // nobody leads any more
-	n.publishNow = true
+	n.gossip.Publish()
 	n.mu.Unlock()
 	n.poke()
 	n.log.Warn("the cluster has ended: mysqld continues as a plain server", "source", d.Source)
@@ -523,11 +524,11 @@ func (n *Node) mayDisperse(d *config.Disbanded, version uint64) bool {
 	defer n.mu.Unlock()
 	if d.Source == n.id.Name {
 		return !slices.ContainsFunc(n.cluster.Members, func(m config.Member) bool {
-			p := n.peers[m.ID]
-			return p != nil && p.fresh() && p.status.Settings < version
+			p := n.gossip.Peers()[m.ID]
+			return p.Fresh() && p.Settings < version
 		})
 	}
 	m, _ := n.cluster.Member(d.Source)
-	p := n.peers[m.ID]
-	return p == nil || !p.fresh()
+	p := n.gossip.Peers()[m.ID]
+	return !p.Fresh()
 }

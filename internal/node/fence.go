@@ -17,7 +17,7 @@ import (
 // (nobody waiting, all that it wrote committed) it is killed.
 func (n *Node) fence(ctx context.Context, reason string) {
 	n.routes()
-	n.broadcastStatus()
+	n.gossip.Broadcast()
 	n.mu.Lock()
 	l, dying := n.srv.Life(), n.srv.State() == ha.ServerDying
 	term := n.serving.Term()
@@ -42,7 +42,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	n.history.add(e)
 	n.mu.Lock()
 	n.serving.End()
-	n.publishNow = true
+	n.gossip.Publish()
 	n.mu.Unlock()
 }
 

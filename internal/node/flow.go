@@ -6,10 +6,11 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/ha"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/gossip"
 )
 
 // flowHeard is how old a follower's word about its backlog may be: it speaks several times a second while it is behind.
-const flowHeard = statusInterval + appliedInterval
+const flowHeard = gossip.Interval + appliedInterval
 
 // tendFlow is the loop's part: how much commits are slowed, and on whose account.
 func (n *Node) tendFlow() {
@@ -23,9 +24,9 @@ func (n *Node) tendFlow() {
 	var name string
 	var backlog time.Duration
 	for _, m := range n.cluster.Members {
-		p := n.peers[m.ID]
-		if p != nil && m.ID != n.id.ID && p.up && now() < p.at+flowHeard && p.status.Lagging > backlog {
-			name, backlog = m.Name, p.status.Lagging
+		p := n.gossip.Peers()[m.ID]
+		if p != nil && m.ID != n.id.ID && p.Up && now() < p.At+flowHeard && p.Lagging > backlog {
+			name, backlog = m.Name, p.Lagging
 		}
 	}
 	switch n.acks.Slow(objective, name, backlog) {
@@ -56,10 +57,9 @@ func (n *Node) tendLag(f *ha.Laggard) {
 		ready && m.Role == config.RoleVoter && n.serving.Phase() == ha.PhaseNone)
 	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was
-	n.publishNow = n.publishNow || told
 	n.mu.Unlock()
 	if told {
-		n.poke()
+		n.Publish()
 	}
 }
 

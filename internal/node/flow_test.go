@@ -3,15 +3,18 @@ package node
 import (
 	"testing"
 	"time"
+
+	"trireme/internal/node/gossip"
 )
 
 // TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
 func TestTendFlow(t *testing.T) {
-	behind := func(lag, ago time.Duration) *peer {
-		return &peer{up: true, at: now() - ago, status: status{Lagging: lag}}
+	behind := func(lag, ago time.Duration) *gossip.Peer {
+		return &gossip.Peer{Up: true, At: now() - ago, Status: gossip.Status{Lagging: lag}}
 	}
 	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
-	n.peers = map[uint64]*peer{2: behind(2500*time.Millisecond, 0), 3: behind(4*time.Second, 2*time.Second), 4: behind(2*time.Second, 0)}
+	peers := n.gossip.Peers()
+	peers[2], peers[3], peers[4] = behind(2500*time.Millisecond, 0), behind(4*time.Second, 2*time.Second), behind(2*time.Second, 0)
 	n.serving.Open()
 	n.tendFlow()
 	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.acks.Delay() != 125*time.Millisecond {
@@ -27,7 +30,7 @@ func TestTendFlow(t *testing.T) {
 	}
 	n.serving.HandOver()
 	n.tendFlow()
-	n.beginClosing(func() leave { return leave{Cause: "a test"} })
+	n.beginClosing(func() gossip.Leave { return gossip.Leave{Cause: "a test"} })
 	if n.acks.Delay() != 0 || !n.serving.Closing() {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}

@@ -15,6 +15,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/consensus"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/recovery"
 	"trireme/lab/heap"
 )
@@ -168,23 +169,23 @@ func FuzzStatus(f *testing.F) {
 		heap.Within(t, jsonBytes(len(b)), func() {
 			n.HandleStatus(2, b)
 			n.HandleStatus(2, b)
-			p := n.peers[2]
+			p := n.gossip.Peers()[2]
 			if p == nil {
-				if json.Valid(b) && json.Unmarshal(b, new(status)) == nil {
+				if json.Valid(b) && json.Unmarshal(b, new(gossip.Status)) == nil {
 					t.Fatal("a status was not taken")
 				}
 				return
 			}
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			v, term := n.routerViewLocked(p.status)
+			v, term := n.routerViewLocked(p.Status)
 			if (v.RW == nil) != (term == 0) {
 				t.Fatalf("%+v in term %d", v, term)
 			}
-			if n.timeout.Load() < 0 {
+			if n.gossip.LeastTimeout() <= 0 {
 				t.Fatal("an election timeout below 0 is taken for one")
 			}
-			p.status.incarnation()
+			p.Incarnation()
 		})
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
 )
@@ -70,10 +71,10 @@ func goldenEvents() []api.Event {
 	}
 }
 
-func goldenStatus() status {
+func goldenStatus() gossip.Status {
 	lag, bytes := 0.5, uint64(7)
-	return status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3, Timeout: time.Second, KeepFrom: 4,
-		Left: leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}, Unready: ha.Reason{},
+	return gossip.Status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3, Timeout: time.Second, KeepFrom: 4,
+		Left: gossip.Leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}, Unready: ha.Reason{},
 		Rules: &api.CommitRulesView{},
 		Member: api.MemberView{Name: "db2", Role: api.RoleLeader, State: api.StateHealthy, Raft: api.RaftView{ID: 2, State: "leader", Term: 5, Voter: true, Weight: 100},
 			MySQL: &api.MySQLView{Host: "db2", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}}}
@@ -167,7 +168,7 @@ func TestGoldenRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var s status
+			var s gossip.Status
 			if err := json.Unmarshal(b, &s); err != nil || !reflect.DeepEqual(s, goldenStatus()) {
 				t.Errorf("status.json: %+v, %v", s, err)
 			}

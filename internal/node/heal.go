@@ -232,7 +232,7 @@ func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	}
 	n.srv.failure = f
 	n.srv.Broken(f.text())
-	n.publishNow = true
+	n.gossip.Publish()
 	n.mu.Unlock()
 	n.feed.SetPaused(true)
 	if err := n.local.update(func(s *localState) { s.Diverged = &v }); err != nil {
@@ -255,7 +255,9 @@ func (n *Node) healDiverged(ctx context.Context, l *lifecycle.Life, next applyFa
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.srv.Life() == l && n.srv.State() == ha.ServerBroken {
-		n.publishNow = n.publishNow || n.srv.Problem() != next.text()
+		if n.srv.Problem() != next.text() {
+			n.gossip.Publish()
+		}
 		n.srv.failure = &next
 		n.srv.Broken(next.text())
 	}
@@ -359,19 +361,19 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	}
 	holder := n.srv.State() == ha.ServerReady && n.srv.backlog.Applied >= r.Index
 	for _, m := range n.cluster.Members {
-		p := n.peers[m.ID]
-		if m.ID == from || p == nil || !p.fresh() {
+		p := n.gossip.Peers()[m.ID]
+		if m.ID == from || !p.Fresh() {
 			continue
 		}
 		switch {
-		case p.status.Member.Seed != nil:
+		case p.Member.Seed != nil:
 			return fmt.Errorf("%s is being seeded, and it is one node at a time", m.Name)
-		case m.ID == n.grant.to && now() < n.grant.at+grantLife && !p.status.Ready:
+		case m.ID == n.grant.to && now() < n.grant.at+grantLife && !p.Ready:
 			return fmt.Errorf("%s is about to be seeded, and it is one node at a time", m.Name)
-		case m.Role != config.RoleLogger && p.status.Ready && p.status.Member.Raft.Applied >= r.Index:
+		case m.Role != config.RoleLogger && p.Ready && p.Member.Raft.Applied >= r.Index:
 			holder = true
 		}
-		if f := p.status.Member.ApplyError; f != nil && !f.Diverged {
+		if f := p.Member.ApplyError; f != nil && !f.Diverged {
 			s := c.Nodes[m.ID]
 			s.Ready = true // what it holds up to the entry is good, and the log has the rest
 			c.Nodes[m.ID] = s

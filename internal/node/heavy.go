@@ -121,12 +121,12 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 // replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0: nobody knows.
 func (n *Node) replayRateLocked() (rate float64) {
 	for _, m := range n.cluster.Members {
-		p := n.peers[m.ID]
-		if m.Role != config.RoleVoter || p == nil || !p.fresh() || p.status.LargeRate == 0 {
+		p := n.gossip.Peers()[m.ID]
+		if m.Role != config.RoleVoter || !p.Fresh() || p.LargeRate == 0 {
 			continue
 		}
-		if rate == 0 || p.status.LargeRate < rate {
-			rate = p.status.LargeRate
+		if rate == 0 || p.LargeRate < rate {
+			rate = p.LargeRate
 		}
 	}
 	return rate

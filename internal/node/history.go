@@ -235,15 +235,10 @@ func (h *history) keep(ctx context.Context) {
 // syncHistory fetches what other nodes know and this one does not.
 func (n *Node) syncHistory(ctx context.Context) {
 	mine := n.history.sum()
-	var ask []uint64
-	n.mu.Lock()
-	for id, p := range n.peers {
-		if p.fresh() && p.status.History != 0 && p.status.History != mine {
-			ask = append(ask, id)
+	for id, p := range n.gossip.Peers() {
+		if !p.Fresh() || p.History == 0 || p.History == mine {
+			continue
 		}
-	}
-	n.mu.Unlock()
-	for _, id := range ask {
 		rctx, cancel := context.WithTimeout(ctx, historyTimeout)
 		body, err := n.tr.Request(rctx, id, reqHistory, n.history.known())
 		cancel()

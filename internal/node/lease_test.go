@@ -8,8 +8,7 @@ import (
 // What is added to a lease that has run out ends before another node can lead, whatever the election timeout (S10).
 func TestLeaseGrace(t *testing.T) {
 	for _, timeoutMS := range []int{15, 300, 500, 1000, 10_000} {
-		var n Node
-		n.cfg.Raft.ElectionTimeoutMS = timeoutMS
+		n := newTestNode(t, func(d *testDir) { d.cfg.Raft.ElectionTimeoutMS = timeoutMS })
 		timeout := n.cfg.Raft.ElectionTimeout()
 		lease := now() - time.Millisecond
 		proof := lease - timeout*8/10

@@ -37,11 +37,11 @@ func (n *Node) watchLinks(context.Context) {
 	others := map[string]time.Duration{}
 	heard := now() < n.started+sightGrace
 	for _, m := range c.Members {
-		p := n.peers[m.ID]
-		if p != nil && p.fresh() && p.status.Timeout != 0 {
-			others[m.Name] = p.status.Timeout
+		p := n.gossip.Peers()[m.ID]
+		if p.Fresh() && p.Timeout != 0 {
+			others[m.Name] = p.Timeout
 		}
-		heard = heard || p != nil && now() < p.at+sightGrace
+		heard = heard || p != nil && now() < p.At+sightGrace
 	}
 	n.mu.Unlock()
 	next := links{slow: map[uint64]bool{}, failing: map[string]time.Duration{}}
@@ -83,7 +83,7 @@ func (n *Node) watchLinks(context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !slices.Equal(next.warnings, n.links.warnings) {
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	n.links = next
 }
@@ -121,16 +121,4 @@ func timeoutsDiffer(mine time.Duration, others map[string]time.Duration) []strin
 	}
 	slices.Sort(out)
 	return out
-}
-
-// noteTimeoutsLocked takes the shortest election timeout of any member, which bounds every lease.
-func (n *Node) noteTimeoutsLocked() {
-	least := n.cfg.Raft.ElectionTimeout()
-	for _, m := range n.cluster.Members {
-		if p := n.peers[m.ID]; p != nil && p.status.Timeout > 0 {
-			least = min(least, p.status.Timeout)
-		}
-	}
-	n.timeout.Store(int64(least))
-	n.cons.SetLeastTimeout(least)
 }

@@ -17,6 +17,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/router"
@@ -271,8 +272,8 @@ func TestRouterMetrics(t *testing.T) {
 func TestTiedSessions(t *testing.T) {
 	n := listener(t)
 	n.router = router.New(router.Config{})
-	told := status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}}}}
-	n.peers[1], n.peers[2] = &peer{up: true, at: now(), status: told}, &peer{status: told}
+	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}}}}
+	n.gossip.Peers()[1], n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: told}, &gossip.Peer{Status: told}
 	n.HandleStatus(3, []byte(`{"member": {"name": "db3", "router": {"rw_port": 6446}}}`))
 	if got := n.tiedSessions(); !maps.Equal(got, map[string]int{"user locks": 2}) {
 		t.Errorf("%v", got)

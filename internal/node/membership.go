@@ -115,10 +115,10 @@ func (n *Node) standings(st *consensus.Status) []standing {
 	all := make([]standing, 0, len(n.cluster.Members))
 	for _, m := range n.cluster.Members {
 		s := standing{Member: m, voter: contains(st.Voters, m.ID), learner: contains(st.Learners, m.ID)}
-		if p := n.peers[m.ID]; p != nil && p.fresh() {
+		if p := n.gossip.Peers()[m.ID]; p.Fresh() {
 			s.live = true
 			pr, ok := st.Members[m.ID]
-			s.caughtUp = ok && pr.Match+promoteLearnerLag >= st.Commit && (m.Role == config.RoleLogger || p.status.Ready)
+			s.caughtUp = ok && pr.Match+promoteLearnerLag >= st.Commit && (m.Role == config.RoleLogger || p.Ready)
 		}
 		all = append(all, s)
 	}

@@ -31,6 +31,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -43,8 +44,6 @@ import (
 // Pauses of the node's periodic work.
 const (
 	loopInterval        = 250 * time.Millisecond // Decide is asked at least this often
-	statusInterval      = time.Second            // our status goes to all peers at least this often
-	statusLifetime      = 3500 * time.Millisecond
 	appliedInterval     = 200 * time.Millisecond // gtid_executed is read while something is not applied
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
@@ -102,6 +101,7 @@ type Node struct {
 	certs     *certs.Certs
 	reads     *reads.Reads
 	recovery  *recovery.Recovery
+	gossip    *gossip.Gossip
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -114,8 +114,6 @@ type Node struct {
 
 	watchdog *watchdog                      // of the service manager; shared with the node that comes after this one
 	turns    atomic.Uint64                  // of the loop
-	heard    atomic.Int64                   // CLOCK_BOOTTIME of the last raft message of the leader, ns
-	timeout  atomic.Int64                   // the shortest election timeout of any member that is known, ns; 0: none is
 	heals    atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
 	special  atomic.Bool                    // something other than rows was committed since recordEvents last looked
 	failing  sync.Mutex                     // held while this node forces a failover
@@ -140,8 +138,6 @@ type Node struct {
 	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
 	srv        serverSlot
 	serving    lifecycle.Serving
-	peers      map[uint64]*peer
-	unbrought  unbrought
 	stateName  string
 	why        string
 	handTerm   uint64
@@ -156,28 +152,19 @@ type Node struct {
 	stopping   bool
 	plainLife  *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
 	plainUntil time.Duration   // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	publishNow bool            // our status changed in a way that others wait for
 	setAt      uint64          // index of the entry that set cluster
-	open       struct {
-		id, term uint64 // who took writes last, as this node knows, and in which term; 0: nobody since this daemon started
-		cause    string // of its loss, when that was seen to happen
-	}
-	seen     timeline // of the loss of open
-	openSeen openSeen
-	started  time.Duration // when this node was opened; never changed
-	left     leave         // when this node last stopped taking writes
-	leftAt   time.Duration
-	routed   uint64 // term of the leader that the router leads to; 0: none
-	follows  bool   // the router may have sessions that can be held
-	clients  clients
-	quiet    uint64          // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	hold     uint64          // number of the last time that this node closed writes for a switchover
-	logStuck lifecycle.Stuck // why the raft log does not get on
-	full     string          // not empty: a disk is full, or nearly, and which
-	fullDir  string          // likewise: the folder
-	links    links
-	bound    string // not empty: the raft log should take no more, and why
-	pinned   string // not empty: who keeps the raft log from being purged
+	started    time.Duration   // when this node was opened; never changed
+	routed     uint64          // term of the leader that the router leads to; 0: none
+	follows    bool            // the router may have sessions that can be held
+	clients    clients
+	quiet      uint64          // term of the leader whose sessions the router holds, with nothing under way; 0: none
+	hold       uint64          // number of the last time that this node closed writes for a switchover
+	logStuck   lifecycle.Stuck // why the raft log does not get on
+	full       string          // not empty: a disk is full, or nearly, and which
+	fullDir    string          // likewise: the folder
+	links      links
+	bound      string // not empty: the raft log should take no more, and why
+	pinned     string // not empty: who keeps the raft log from being purged
 
 	grant healGrant
 
@@ -225,9 +212,7 @@ func (n *Node) poke() {
 
 // Publish tells the others this node's status at once.
 func (n *Node) Publish() {
-	n.mu.Lock()
-	n.publishNow = true
-	n.mu.Unlock()
+	n.gossip.Publish()
 	n.poke()
 }
 
@@ -246,7 +231,7 @@ func (n *Node) fail(err error) {
 func (n *Node) loop(ctx context.Context) error {
 	tick := time.NewTimer(loopInterval)
 	defer tick.Stop()
-	var lastStatus, counted time.Duration
+	var counted time.Duration
 	for {
 		tick.Reset(n.untilNextLook())
 		select {
@@ -270,17 +255,12 @@ func (n *Node) loop(ctx context.Context) error {
 		}
 		n.routes()
 		n.tendVIPSoon()
-		n.mu.Lock()
-		due := n.publishNow || now() > lastStatus+statusInterval
-		n.publishNow = false
-		n.mu.Unlock()
-		if due {
-			if now() > counted+statusInterval/2 {
+		if n.gossip.Due() {
+			if now() > counted+gossip.Interval/2 {
 				counted = now()
 				n.countClients()
 			}
-			lastStatus = now()
-			n.broadcastStatus()
+			n.gossip.Broadcast()
 		}
 	}
 }
@@ -301,7 +281,7 @@ func (n *Node) noteState(st ha.State) {
 	n.mu.Lock()
 	changed := n.why != st.Why
 	if n.stateName != st.Name {
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	n.stateName, n.why = st.Name, st.Why
 	term := n.raft.Term
@@ -378,10 +358,12 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 	if m, ok := n.cluster.MemberByID(n.id.ID); ok && !m.Leaving() {
 		v.Weight = m.Weight
 	}
+	peers := n.gossip.Peers()
 	for _, m := range n.cluster.Members {
 		if m.ID != n.id.ID {
-			v.Peers = append(v.Peers, n.peerViewLocked(m, st))
-			if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.OpenTerm == st.Term {
+			p := peers[m.ID]
+			v.Peers = append(v.Peers, peerView(m, p, st))
+			if p.Fresh() && p.OpenTerm == st.Term {
 				v.Open = m.ID
 			}
 		}
@@ -427,15 +409,11 @@ func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 // grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before the guard does it:
 // both are over when another node can be elected (S10).
 func (n *Node) grace() time.Duration {
-	timeout := n.cfg.Raft.ElectionTimeout()
-	if least := time.Duration(n.timeout.Load()); least != 0 {
-		timeout = min(timeout, least)
-	}
-	return min(timeout/10, maxGrace)
+	return min(n.gossip.LeastTimeout()/10, maxGrace)
 }
 
-// peerViewLocked is another member as its last status showed it.
-func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
+// peerView is another member as its last status showed it.
+func peerView(m config.Member, s *gossip.Peer, st *consensus.Status) ha.Peer {
 	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger, Weight: m.Weight}
 	if m.Leaving() && p.Voter {
 		p.Weight = 0 // its vote is about to be taken
@@ -443,10 +421,10 @@ func (n *Node) peerViewLocked(m config.Member, st *consensus.Status) ha.Peer {
 	if pr, ok := st.Members[m.ID]; ok {
 		p.Match, p.Heard = pr.Match, pr.Answered
 	}
-	if s := n.peers[m.ID]; s != nil && s.fresh() {
-		p.Live, p.Ready, p.Applied = true, s.status.Ready, s.status.Member.Raft.Applied
-		p.Full = s.status.Full
-		p.Unready, p.Rate, p.Heavy, p.Since = s.status.Unready, s.status.Rate, s.status.Heavy, s.since
+	if s.Fresh() {
+		p.Live, p.Ready, p.Applied = true, s.Ready, s.Member.Raft.Applied
+		p.Full = s.Full
+		p.Unready, p.Rate, p.Heavy, p.Since = s.Unready, s.Rate, s.Heavy, s.Since
 	}
 	return p
 }
@@ -461,9 +439,9 @@ func (n *Node) softStateLocked(s consensus.State) {
 		n.takeWishLocked(s.Term)
 	}
 	if n.raft != s {
-		n.publishNow = true
+		n.gossip.Publish()
 	}
-	n.noteLossLocked(s.Leader)
+	n.gossip.Follows(s.Leader)
 	n.dropRequestLocked(s.Term)
 	n.raft = s
 }
@@ -522,7 +500,7 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	done := make(chan struct{})
 	n.serving.Run(cancel, done)
-	n.publishNow = true
+	n.gossip.Publish()
 	n.task(func(context.Context) {
 		defer close(done)
 		defer cancel()
@@ -533,11 +511,11 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 // fenceLocked begins a fence, whatever is under way.
 func (n *Node) fenceLocked(reason string) {
 	if n.serving.TakesWrites() {
-		n.leaveLocked(leave{Cause: reason})
+		n.gossip.Leave(n.serving.Term(), gossip.Leave{Cause: reason})
 	}
 	n.serving.Fence()
 	n.guardUntilLocked(now() + fencePatience + guardGrace)
-	n.publishNow = true
+	n.gossip.Publish()
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
 }
 

@@ -14,6 +14,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node does by
@@ -75,21 +76,22 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	startTestRaft(t, n, nil)
 	n.serving.Promote(7)
 	n.serving.HandOver()
-	n.beginClosing(func() leave {
+	n.beginClosing(func() gossip.Leave {
 		return n.switchoverCauseLocked(ha.Action{}, &transferRequest{by: "token night (operator)"})
 	})
-	if n.left.Term != 7 || !n.left.Planned || n.left.By == "" {
-		t.Fatalf("%+v", n.left)
+	left, _ := n.gossip.Past()
+	if left.Term != 7 || !left.Planned || left.By == "" {
+		t.Fatalf("%+v", left)
 	}
-	text, err := json.Marshal(n.left)
+	text, err := json.Marshal(left)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &peer{up: true, at: now(), status: status{Routed: 99}}
-	if err := json.Unmarshal(text, &p.status.Left); err != nil {
+	p := &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Routed: 99}}
+	if err := json.Unmarshal(text, &p.Left); err != nil {
 		t.Fatal(err)
 	}
-	n.peers[2], n.routed = p, 99
+	n.gossip.Peers()[2], n.routed = p, 99
 	at := now()
 	n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
 		before: ledger.Barrier{Index: 5, Term: 7, Node: 2, Incarnation: 3}})

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 )
 
 // TestOutagesHaveALength: a leader whose daemon did not see the outage begin tells how long it was and why, from what
@@ -20,11 +22,10 @@ func TestOutagesHaveALength(t *testing.T) {
 	if n.started > now() || n.started == 0 {
 		t.Fatalf("started at %v", n.started)
 	}
+	var seen gossip.OpenSeen
 	report := func(term uint64) api.Event {
 		t.Helper()
-		n.mu.Lock()
-		seen, by := n.lastOpenLocked(term)
-		n.mu.Unlock()
+		seen, by := n.gossip.LastOpen(term)
 		at := now()
 		n.routed = 99
 		n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at, seen: seen, seenBy: by,
@@ -37,24 +38,27 @@ func TestOutagesHaveALength(t *testing.T) {
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.
 	clock := time.Now().Add(time.Hour)
-	n.peers[3] = &peer{up: true, at: now(), status: status{Clock: clock, Seen: openSeen{7, clock.Add(-40 * time.Second)}, Routed: 99}}
+	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Clock: clock, Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}, Routed: 99}}
 	if e := report(7); e.Kind != eventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 || !strings.Contains(e.Cause, "by db3") {
 		t.Errorf("db3 knows: %+v", e)
 	}
 	// This node has seen more: db2 told it so a moment ago. Its next life knows that still.
-	n.peers[3].status.Clock = time.Time{}
+	n.gossip.Peers()[3].Clock = time.Time{}
 	told(n, 2, api.RoleLeader, 8, 0)
-	watch := n.watchOpen()
-	watch(t.Context())
-	dir := t.TempDir()
-	if err := os.Rename(n.openFile(), filepath.Join(dir, "open.json")); err != nil {
+	n.watchOpen(t.Context())
+	dir, file := t.TempDir(), filepath.Join(n.cfg.Dir, "open.json")
+	b, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(b, &seen) != nil || seen.Term != 8 || time.Since(seen.At) > time.Minute {
+		t.Fatalf("the next life knows of %s: %v", b, err)
+	}
+	seen.At = seen.At.Add(-20 * time.Second)
+	if b, err = json.Marshal(seen); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "open.json"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	next := newTestNode(t, func(d *testDir) { d.cfg.Dir = dir })
-	if next.openSeen.Term != 8 || time.Since(next.openSeen.At) > time.Minute {
-		t.Fatalf("the next life knows of %+v", next.openSeen)
-	}
-	next.openSeen.At = next.openSeen.At.Add(-20 * time.Second)
 	openTestLog(t, next)
 	startTestRaft(t, next, nil)
 	n = next

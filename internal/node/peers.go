@@ -64,10 +64,8 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 	if m.GetType() == raftpb.MsgTimeoutNow {
 		n.mu.Lock()
 		n.askedTerm = m.GetTerm()
-		if n.seen.asked == 0 {
-			n.seen.asked = now()
-		}
 		n.mu.Unlock()
+		n.gossip.Asked()
 	}
 	n.stepRaft(m)
 }
@@ -77,7 +75,7 @@ func (n *Node) stepRaft(m *raftpb.Message) {
 		return
 	}
 	if m.GetFrom() == n.cons.Status().Leader {
-		n.heard.Store(int64(now()))
+		n.gossip.HearRaft()
 	}
 	_ = n.cons.Step(m) // the only error says that this node is stopping
 }
@@ -91,15 +89,7 @@ func (n *Node) runsMySQL() bool {
 
 // PeerUp is told when a peer's link works.
 func (n *Node) PeerUp(id uint64) {
-	n.mu.Lock()
-	if p := n.peers[id]; p != nil {
-		if p.gone {
-			p.at = now() - statusLifetime // its former life said that: what this one has is not known yet
-		}
-		p.up, p.gone = true, false
-	}
-	n.publishNow = true // it wants to know us
-	n.mu.Unlock()
+	n.gossip.Up(id) // it wants to know us
 	n.certs.Taken()
 	n.poke()
 }
@@ -109,23 +99,11 @@ func (n *Node) PeerUp(id uint64) {
 func (n *Node) PeerDown(id uint64, reason error) {
 	var down *transport.DownError
 	gone := errors.As(reason, &down) && down.Gone()
-	n.mu.Lock()
-	if p := n.peers[id]; p != nil {
-		p.up, p.gone = false, gone
-	}
-	n.publishNow = true // the others should hear what we see
-	n.mu.Unlock()
+	n.gossip.Down(id, gone)
 	if !n.isUp() {
 		return
 	}
 	led := n.cons.Status().Leader == id
-	if gone {
-		n.mu.Lock()
-		if n.open.id == id {
-			n.open.cause = "its daemon ended"
-		}
-		n.mu.Unlock()
-	}
 	n.log.Warn("peer link down", "peer", n.memberName(id), "gone", gone, "reason", reason, "leader", led)
 	if gone {
 		n.cons.PeerGone(id)

@@ -162,11 +162,8 @@ func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 		return consensus.ErrNotLeader // a fence waits until this is over
 	}
 	n.serving.Open()
-	n.noteOpenLocked(n.id.ID, term)
-	if from == ha.PhaseHandover {
-		n.left = leave{} // the switchover did not take place
-	}
-	n.publishNow = true
+	n.gossip.Opened(term, from == ha.PhaseHandover)
+	n.gossip.Publish()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
 )
@@ -16,15 +17,7 @@ type readHost struct{ *Node }
 
 func (h readHost) Raft() reads.Raft { return h.cons }
 
-func (h readHost) Peers() map[uint64]reads.Peer {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	peers := make(map[uint64]reads.Peer, len(h.peers))
-	for id, p := range h.peers {
-		peers[id] = reads.Peer{Up: p.up, Fresh: p.fresh(), At: p.at, Ready: p.status.Ready, Applied: p.status.Member.Raft.Applied}
-	}
-	return peers
-}
+func (h readHost) Peers() gossip.Peers { return h.gossip.Peers() }
 
 func (h readHost) Settled() uint64 { return h.acks.Settled() }
 

@@ -11,10 +11,10 @@ func (n *Node) followerLags() map[string]time.Duration {
 	defer n.mu.Unlock()
 	own, _ := n.lagLocked()
 	lags := map[string]time.Duration{n.id.Name: own}
-	for _, p := range n.peers {
-		if m := p.status.Member; m.MySQL != nil && p.fresh() {
-			if lags[m.Name] = math.MaxInt64; m.MySQL.LagSeconds != nil {
-				lags[m.Name] = agedLag(secondsOf(*m.MySQL.LagSeconds), now()-p.at)
+	for _, p := range n.gossip.Peers() {
+		if lag, known := p.Lag(); p.Member.MySQL != nil && p.Fresh() {
+			if lags[p.Member.Name] = math.MaxInt64; known {
+				lags[p.Member.Name] = lag
 			}
 		}
 	}
@@ -28,8 +28,8 @@ func (n *Node) sessionsFollowed() bool {
 	if n.follows || n.routers.Any() {
 		return true
 	}
-	for _, p := range n.peers {
-		if p.fresh() && p.status.Follows {
+	for _, p := range n.gossip.Peers() {
+		if p.Fresh() && p.Follows {
 			return true
 		}
 	}

@@ -13,7 +13,7 @@ type recoveryHost struct{ *Node }
 
 func (h recoveryHost) Raft() recovery.Raft { return h.cons }
 
-func (h recoveryHost) Heard() time.Duration { return time.Duration(h.heard.Load()) }
+func (h recoveryHost) Heard() time.Duration { return h.gossip.RaftHeard() }
 
 func (h recoveryHost) Remember(e api.Event) { h.history.add(e) }
 

@@ -88,10 +88,10 @@ func (n *Node) proofsLocked() map[string]api.MySQLProof {
 	if n.id.Role != config.RoleLogger {
 		all[n.id.Name] = *n.certs.Proof()
 	}
-	for id, p := range n.peers {
+	for id, p := range n.gossip.Peers() {
 		m, member := n.cluster.MemberByID(id)
-		if my := p.status.Member.MySQL; member && my != nil && my.Proof != nil {
-			all[m.Name] = *my.Proof
+		if proof := p.Proof(); member && proof != nil {
+			all[m.Name] = *proof
 		}
 	}
 	return all

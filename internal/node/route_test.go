@@ -5,6 +5,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/node/gossip"
 	"trireme/internal/router"
 )
 
@@ -38,10 +39,11 @@ func TestProofs(t *testing.T) {
 	n := newTestNode(t)
 	said := &api.MySQLProof{Certificates: []string{"c2"}}
 	n.cluster.Members = []config.Member{{ID: 1, Name: n.id.Name}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}}
-	n.peers = map[uint64]*peer{2: {}, 3: {}, 4: {}}
-	n.peers[2].status.Member.MySQL = &api.MySQLView{Proof: said} // not fresh: what was said stays true for it
-	n.peers[3].status.Member.MySQL = &api.MySQLView{}
-	n.peers[4].status.Member.MySQL = &api.MySQLView{Proof: said}
+	peers := n.gossip.Peers()
+	peers[2], peers[3], peers[4] = &gossip.Peer{}, &gossip.Peer{}, &gossip.Peer{}
+	peers[2].Member.MySQL = &api.MySQLView{Proof: said} // not fresh: what was said stays true for it
+	peers[3].Member.MySQL = &api.MySQLView{}
+	peers[4].Member.MySQL = &api.MySQLView{Proof: said}
 	all := n.proofsLocked()
 	if own, ok := all[n.id.Name]; !ok || len(own.Certificates) != 0 || own.Key != "" {
 		t.Errorf("own: %+v", own)

@@ -40,8 +40,8 @@ func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) str
 			continue
 		}
 		text := fmt.Sprintf("%s: lags by %d entries", member.Name, commit-v.Index)
-		if p := n.peers[v.ID]; v.ID != n.id.ID && (p == nil || !p.fresh()) {
-			text = member.Name + ": " + silenceText(p)
+		if p := n.gossip.Peers()[v.ID]; v.ID != n.id.ID && (!p.Fresh()) {
+			text = member.Name + ": " + p.Silence()
 		}
 		if c.Member == 0 {
 			text += " in zone " + member.Zone

@@ -29,6 +29,7 @@ import (
 	"trireme/internal/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -97,15 +98,14 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
-		ready: make(chan struct{}), peers: map[uint64]*peer{},
-		led: ledger.New(raftlog.Boundary{})}
+		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{})}
 	n.reads = reads.New(id, n.led, readHost{n}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{n}, n.log)
-	n.certs = certs.New(cfg, id, certHost{n}, statusLifetime, n.log)
+	n.certs = certs.New(cfg, id, certHost{n}, n.log)
+	n.gossip = gossip.New(cfg, id, n.led, gossipHost{n}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.settings.Store(cluster)
 	n.started = now()
-	n.loadOpen()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
 		n.srv.Off()
@@ -435,7 +435,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.sayAddress)
 	n.every(time.Second, n.fetchSettings)
 	n.every(time.Second, n.watchMembers)
-	n.every(time.Second, n.watchOpen())
+	n.every(time.Second, n.watchOpen)
 	n.every(boundInterval, n.purge)
 	n.every(lifecycle.ProbeInterval, n.probeServer)
 	n.every(spaceInterval, n.watchSpace)
@@ -485,7 +485,7 @@ func (n *Node) feedFailed(err error) {
 	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
 		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
 		n.srv.Unjudged(err.Error())
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 }
 
@@ -495,7 +495,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	n.log.Info("stopping")
 	n.mu.Lock()
 	n.stopping = true
-	n.publishNow = true // nobody should hand leadership to us any more
+	n.gossip.Publish() // nobody should hand leadership to us any more
 	n.mu.Unlock()
 	n.poke()
 	deadline := now() + stopPatience

@@ -53,7 +53,7 @@ type donation struct {
 // replaceDataLocked has this node's data replaced by a copy of another node's.
 func (n *Node) replaceDataLocked(why string) {
 	n.srv.Behind(why)
-	n.publishNow = true
+	n.gossip.Publish()
 }
 
 // seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked what is next.
@@ -62,7 +62,7 @@ func (n *Node) seedServer(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.srv.seed = seedSlot{}
-	n.publishNow = true
+	n.gossip.Publish()
 	if err == nil {
 		n.srv.Seeded()
 		n.srv.applier, n.srv.failure = "", nil
@@ -91,7 +91,7 @@ func (n *Node) seed(ctx context.Context) error {
 	l := n.srv.GiveUpLife()
 	keep := n.srv.failure != nil && n.srv.failure.keeps
 	n.lives.KeepAll() // S8: nothing is durable here any more
-	n.publishNow = true
+	n.gossip.Publish()
 	n.mu.Unlock()
 	if l != nil {
 		if err := l.Process().Kill(); err != nil {
@@ -180,7 +180,7 @@ func (n *Node) seedProgress(p mysqld.SeedProgress) {
 	defer n.mu.Unlock()
 	if s := &n.srv.seed; s.progress != p {
 		s.progress, s.moved = p, now()
-		n.publishNow = true
+		n.gossip.Publish()
 		n.poke()
 	}
 }
@@ -205,13 +205,13 @@ func (n *Node) watchDonor(ctx context.Context, cancel context.CancelCauseFunc, i
 func (n *Node) donorLost(id, incarnation uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p := n.peers[id]
+	p := n.gossip.Peers()[id]
 	switch {
-	case p == nil || p.gone:
+	case p == nil || p.Gone:
 		return errors.New("the donor's daemon has ended")
-	case now() > p.at+donorSilence:
+	case now() > p.At+donorSilence:
 		return fmt.Errorf("the donor has not been heard of for %v", donorSilence)
-	case p.status.incarnation() != incarnation:
+	case p.Incarnation() != incarnation:
 		return errors.New("the donor's mysqld has ended")
 	case now() > n.srv.seed.moved+seedStall:
 		return fmt.Errorf("nothing was copied for %v", seedStall)
@@ -305,23 +305,23 @@ func (n *Node) donors() []uint64 {
 	}
 	busy := map[string]int{}
 	diverged := n.srv.failure != nil && n.srv.failure.view.Diverged
-	for _, p := range n.peers {
-		if s := p.status.Member.Seed; s != nil && p.fresh() {
+	for _, p := range n.gossip.Peers() {
+		if s := p.Member.Seed; s != nil && p.Fresh() {
 			busy[s.From]++
 		}
 	}
 	me, _ := n.cluster.MemberByID(n.id.ID)
 	var all []donor
 	for _, m := range n.cluster.Members {
-		p := n.peers[m.ID]
-		if m.ID == n.id.ID || m.Role == config.RoleLogger || m.Removing || p == nil || !p.fresh() || !p.status.Ready {
+		p := n.gossip.Peers()[m.ID]
+		if m.ID == n.id.ID || m.Role == config.RoleLogger || m.Removing || !p.Fresh() || !p.Ready {
 			continue
 		}
-		my := p.status.Member.MySQL
+		my := p.Member.MySQL
 		if my == nil || series(my.Version) != series(n.bin.Version.String()) {
 			continue // CLONE goes between servers of one series only
 		}
-		leads := p.status.OpenTerm != 0 || p.status.Leader == m.ID
+		leads := p.OpenTerm != 0 || p.Leader == m.ID
 		d := donor{id: m.ID, far: me.Zone != "" && m.Zone != me.Zone && !diverged, later: leads != diverged, busy: busy[m.Name],
 			weight: m.Weight}
 		if my.LagBytes != nil {

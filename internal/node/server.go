@@ -32,7 +32,7 @@ func (n *Node) startServer(ctx context.Context) {
 	n.watchLocked(l)
 	n.srv = serverSlot{}
 	n.srv.Started(l)
-	n.publishNow = true
+	n.gossip.Publish()
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.watch(l) }()
 }
@@ -60,7 +60,7 @@ func (n *Node) watch(l *lifecycle.Life) {
 	n.mu.Lock()
 	if n.srv.Life() == l {
 		n.srv.Dead()
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	stopping := n.stopping
 	n.mu.Unlock()
@@ -81,7 +81,7 @@ func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
 	if n.srv.Life() == l && n.srv.State() == ha.ServerReady {
 		n.srv.Dying()
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	n.mu.Unlock()
 	n.poke()
@@ -126,14 +126,14 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		return
 	case !j.Consistent():
 		n.srv.Broken(fmt.Sprint(j.Problems))
-		n.publishNow = true
+		n.gossip.Publish()
 		n.mu.Unlock()
 		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
 		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
 	n.srv.Ready()
-	n.publishNow = true
+	n.gossip.Publish()
 	n.mu.Unlock()
 	n.reportRejoin(l, j, rolledBack)
 }
@@ -163,7 +163,7 @@ func (n *Node) probeServer(ctx context.Context) {
 		return
 	}
 	if n.srv.Probed(server) || n.logStuck.Why != log.Why {
-		n.publishNow = true
+		n.gossip.Publish()
 		defer n.poke()
 	}
 	n.logStuck = log
@@ -193,7 +193,7 @@ func (n *Node) endServer(l *lifecycle.Life) {
 	defer n.mu.Unlock()
 	if n.srv.Life() == l {
 		n.srv.Dying()
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 }
 

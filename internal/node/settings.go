@@ -43,7 +43,7 @@ func (n *Node) adoptSettings(index uint64, c *config.Cluster) {
 	if newer {
 		n.setClusterLocked(c)
 		n.setAt = index
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	n.mu.Unlock()
 	if !newer {
@@ -105,15 +105,12 @@ func (n *Node) fetchSettings(ctx context.Context) {
 	if n.unsaved.Load() {
 		n.saveSettings()
 	}
-	n.mu.Lock()
-	var from uint64
-	newest := n.cluster.Version
-	for id, p := range n.peers {
-		if p.fresh() && p.status.Settings > newest {
-			from, newest = id, p.status.Settings
+	from, newest := uint64(0), n.Settings().Version
+	for id, p := range n.gossip.Peers() {
+		if p.Fresh() && p.Settings > newest {
+			from, newest = id, p.Settings
 		}
 	}
-	n.mu.Unlock()
 	if from == 0 {
 		return
 	}

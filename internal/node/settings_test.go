@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/transport"
@@ -31,7 +32,7 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 	}
 	other := &slowPeer{settings: body, asked: make(chan struct{}), answer: make(chan struct{})}
 	connectTestPeer(t, n, other)
-	n.peers[2] = &peer{up: true, at: now(), status: status{Settings: 7}}
+	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: 7}}
 	fetched := make(chan struct{})
 	go func() {
 		defer close(fetched)
@@ -87,7 +88,7 @@ func TestUnreadableSettings(t *testing.T) {
 	other := &slowPeer{settings: []byte(`{"version":7,"needs":99}`), asked: make(chan struct{}), answer: make(chan struct{})}
 	close(other.answer)
 	connectTestPeer(t, n, other)
-	n.peers[2] = &peer{up: true, at: now(), status: status{Settings: 7}}
+	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: 7}}
 	n.fetchSettings(t.Context())
 	select {
 	case err := <-n.fatal:

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
+	"trireme/internal/node/gossip"
 )
 
 // Kinds of events about the members that the leader sees.
@@ -17,7 +18,7 @@ const (
 )
 
 // sightGrace is for members whose first status is on its way to a new leader, and for restarts that nobody has to know of.
-const sightGrace = 2 * statusLifetime
+const sightGrace = 2 * gossip.Lifetime
 
 // watchMembers records which members the leader loses sight of, and which it sees again. Only the leader does: otherwise each node would tell the
 // same. What the history says last of a member is what was known, whoever led then.
@@ -33,14 +34,14 @@ func (n *Node) watchMembers(context.Context) {
 	}
 	seen := map[string]sight{}
 	for _, m := range n.cluster.Members {
-		if p := n.peers[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
+		if p := n.gossip.Peers()[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
 			switch {
-			case p != nil && p.fresh() && n.links.failing[m.Name] > 2*sightGrace:
+			case p.Fresh() && n.links.failing[m.Name] > 2*sightGrace:
 				seen[m.Name] = sight{why: "cannot be reached: " + n.unreachedLocked(m.Name)}
-			case p != nil && p.fresh():
+			case p.Fresh():
 				seen[m.Name] = sight{up: true}
-			case p == nil || now() > p.at+sightGrace:
-				why := "is down: " + silenceText(p)
+			case p == nil || now() > p.At+sightGrace:
+				why := "is down: " + p.Silence()
 				if unreached := n.unreachedLocked(m.Name); unreached != "" {
 					why += "; " + unreached
 				}

@@ -9,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/node/gossip"
 )
 
 // TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told it before; a node that does
@@ -37,10 +38,10 @@ func TestWatchMembers(t *testing.T) {
 			}
 		}
 	}
-	n.peers[2], n.peers[3] = &peer{up: true, at: now()}, &peer{up: true, at: now()}
+	n.gossip.Peers()[2], n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now()}, &gossip.Peer{Up: true, At: now()}
 	n.raft.Role, n.leaderSince = consensus.Leader, now()-2*sightGrace
 	look()
-	n.peers[2].at = now() - 2*sightGrace
+	n.gossip.Peers()[2].At = now() - 2*sightGrace
 	n.raft.Role = consensus.Follower
 	look()
 	n.raft.Role, n.leaderSince = consensus.Leader, now()
@@ -48,10 +49,10 @@ func TestWatchMembers(t *testing.T) {
 	n.leaderSince = now() - 2*sightGrace
 	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
 	look("down db2")
-	if text := n.history.all()[0].Message; text == "" || n.silence(2) == silenceText(n.peers[2]) {
+	if text := n.history.all()[0].Message; text == "" || n.silence(2) == n.gossip.Peers()[2].Silence() {
 		t.Errorf("%q, %q: the address is not named", text, n.silence(2))
 	}
-	n.peers[2].at = now()
+	n.gossip.Peers()[2].At = now()
 	look("down db2", "up db2")
 
 	// It is heard of, and nothing gets to it.
@@ -72,7 +73,7 @@ func TestUnreachedIsAWarning(t *testing.T) {
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
 	theirs := []string{"its clock is wrong"}
-	n.peers[2] = &peer{up: true, at: now(), status: status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
+	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
 	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
 	const want = "db1 cannot reach it at 10.0.0.2:7306: no route to host"
 	for range 2 {

@@ -99,7 +99,8 @@ func (n *Node) watchSpace(context.Context) {
 		n.log.Info("there is space on disk again")
 	}
 	n.mu.Lock()
-	n.full, n.fullDir, n.publishNow = full, fullDir, true
+	n.full, n.fullDir = full, fullDir
+	n.gossip.Publish()
 	n.mu.Unlock()
 	n.poke()
 }

@@ -2,9 +2,7 @@ package node
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"slices"
@@ -17,81 +15,22 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
-	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/reads"
 	"trireme/internal/router"
 )
 
-// status is what each daemon tells all others, at every change that they wait for and a few times a second.
-type status struct {
-	Member    api.MemberView `json:"member"`
-	Leader    uint64         `json:"leader"`               // raft id, 0 when it knows none
-	OpenTerm  uint64         `json:"open_term"`            // its mysqld takes writes in this term; 0: it does not
-	Handover  bool           `json:"handover"`             // a planned switchover is under way: hold, do not cut
-	Ready     bool           `json:"ready"`                // its mysqld is judged and fed
-	Unready   ha.Reason      `json:"unready"`              // not Ready: why
-	Rate      float64        `json:"rate"`                 // entries per second that its mysqld applied when it last had a backlog; 0: not known
-	Heavy     time.Duration  `json:"heavy_ns,omitempty"`   // about how long its mysqld needs for what is heavy in its backlog
-	LargeRate float64        `json:"large_rate,omitempty"` // bytes per second of large transactions that its mysqld applies; 0: not known
-	Lagging   time.Duration  `json:"lagging_ns,omitempty"` // how long its backlog will take, when the leader should mind it (ha.Laggard)
-	Flow      *api.FlowView  `json:"flow,omitempty"`       // of the leader
-	Clock     time.Time      `json:"clock,omitzero"`       // its time of day as this is sent
-	Epoch     string         `json:"epoch"`                // of its mysqld, for routers
-	Left      leave          `json:"left"`                 // when and why it last stopped taking writes
-	Routed    uint64         `json:"routed"`               // term of the leader that its router leads to; 0: none
-	Quiet     uint64         `json:"quiet,omitempty"`      // term of the leader whose sessions its router holds, with nothing under way; 0: none
-	Follows   bool           `json:"follows,omitempty"`    // its router follows sessions that write
-	History   uint64         `json:"history"`              // digest of the history that it knows; 0: none
-	Seen      openSeen       `json:"open_seen,omitzero"`   // when it last knew somebody to take writes
-	Full      bool           `json:"full"`                 // a disk is nearly full: it should not lead
-	Settings  uint64         `json:"settings"`             // version of the cluster settings it has
-	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
-	Rules    *api.CommitRulesView `json:"rules,omitempty"`
-	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
-	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
-	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
-	Reads map[string]uint64 `json:"reads,omitempty"`
-	CA    certs.Status      `json:"ca,omitzero"`
-	// Bound says why its raft log should take no more; empty: it has room.
-	Bound string `json:"bound,omitempty"`
-}
-
-// peer is another member as this node knows it.
-type peer struct {
-	status status
-	at     time.Duration // when the status came
-	openAt time.Duration // when it first said OpenTerm
-	since  time.Duration // since when it has been fresh and ready
-	leftAt time.Duration // when it stopped taking writes, as status.Left says
-	clock  clockDifference
-	up     bool // its link is up
-	gone   bool // its daemon has ended for sure, and has not been heard of since
-}
-
-// fresh says whether what the peer said last can still be relied on.
-func (p *peer) fresh() bool { return p.up && now() < p.at+statusLifetime }
-
-// incarnation of the peer's mysqld, 0 while it has none.
-func (s *status) incarnation() uint64 {
-	text, _, _ := strings.Cut(s.Epoch, "/")
-	i, _ := strconv.ParseUint(text, 10, 64)
-	return i
-}
-
 // myStatus is what this node tells the others.
-func (n *Node) myStatus() status {
+func (n *Node) myStatus() gossip.Status {
 	st := n.cons.Status()
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
+	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
-	if s.Left = n.left; s.Left.Term != 0 {
-		s.Left.Ago = now() - n.leftAt
-	}
-	s.Seen = n.openSeen
+	s.Left, s.Seen = n.gossip.Past()
 	if st.Role == consensus.Leader {
 		s.Rules = n.acks.Rules()
 	}
@@ -195,58 +134,6 @@ func (n *Node) roleLocked(st *consensus.Status) string {
 	return api.RoleFollower
 }
 
-// broadcastStatus tells all peers.
-func (n *Node) broadcastStatus() {
-	b, err := json.Marshal(n.myStatus())
-	if err != nil {
-		n.log.Error("encoding the status", "err", err)
-		return
-	}
-	n.tr.Broadcast(b)
-}
-
-// HandleStatus takes a peer's status.
-func (n *Node) HandleStatus(from uint64, payload []byte) {
-	if !n.isUp() {
-		return
-	}
-	var s status
-	if err := json.Unmarshal(payload, &s); err != nil {
-		n.log.Warn("a peer's status is not readable", "peer", from, "err", err)
-		return
-	}
-	n.mu.Lock()
-	p := n.peers[from]
-	if p == nil {
-		p = &peer{up: true}
-		n.peers[from] = p
-	}
-	changed := p.status.OpenTerm != s.OpenTerm || p.status.Ready != s.Ready || p.status.Handover != s.Handover ||
-		p.status.Epoch != s.Epoch || p.status.Member.State != s.Member.State || !maps.Equal(p.status.Reads, s.Reads) || p.status.Lagging != s.Lagging || !p.up
-	if s.Ready && !(p.status.Ready && p.fresh()) {
-		p.since = now()
-	}
-	if s.OpenTerm != 0 && p.status.OpenTerm != s.OpenTerm {
-		p.openAt = now()
-	}
-	if s.Left.Term != 0 && (p.leftAt == 0 || s.Left.Term != p.status.Left.Term) {
-		p.leftAt = now() - s.Left.Ago
-	}
-	p.status, p.at, p.up, p.gone = s, now(), true, false
-	n.noteTimeoutsLocked()
-	n.noteClockLocked(from, p, &s)
-	if s.OpenTerm != 0 {
-		n.noteOpenLocked(from, s.OpenTerm)
-	}
-	n.mu.Unlock()
-	if s.Rules != nil {
-		n.acks.HeardRules(s.Member.Raft.Term, s.Rules)
-	}
-	if changed {
-		n.poke()
-	}
-}
-
 // routes points this node's router at the leader and the followers.
 func (n *Node) routes() {
 	failpoint.Hit("routes.before-view")
@@ -255,7 +142,8 @@ func (n *Node) routes() {
 	v, term := n.routerViewLocked(self)
 	proofs := n.proofsLocked()
 	if term != n.routed {
-		n.routed, n.publishNow = term, true
+		n.routed = term
+		n.gossip.Publish()
 	}
 	n.mu.Unlock()
 	if n.cfg.Router.MaxLag > 0 {
@@ -267,14 +155,16 @@ func (n *Node) routes() {
 	held, follows := n.router.Quiet(), n.router.Follows()
 	n.mu.Lock()
 	if follows != n.follows {
-		n.follows, n.publishNow = follows, true
+		n.follows = follows
+		n.gossip.Publish()
 	}
 	quiet := uint64(0)
 	if held {
 		quiet = n.raft.Term
 	}
 	if quiet != n.quiet {
-		n.quiet, n.publishNow = quiet, true
+		n.quiet = quiet
+		n.gossip.Publish()
 	}
 	n.mu.Unlock()
 }
@@ -304,12 +194,10 @@ func (n *Node) countClients() {
 func (n *Node) tiedSessions() map[string]int {
 	n.countClients()
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	views := []api.RouterView{{TiedSessions: n.clients.tied}}
-	for id, p := range n.peers {
-		if _, member := n.cluster.MemberByID(id); member && p.fresh() {
-			views = append(views, p.status.Member.Router)
-		}
+	n.mu.Unlock()
+	for _, s := range n.gossip.Members() {
+		views = append(views, s.Member.Router)
 	}
 	return api.TiedSessions(views...)
 }
@@ -359,14 +247,9 @@ func (n *Node) routerCertificate() (*tls.Certificate, error) {
 
 // routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node
 // knows no leader makes nobody one: what it heard last may be seconds old.
-func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
-	var best status
-	all := []status{self}
-	for id, p := range n.peers {
-		if _, member := n.cluster.MemberByID(id); member && p.fresh() {
-			all = append(all, p.status)
-		}
-	}
+func (n *Node) routerViewLocked(self gossip.Status) (v router.View, term uint64) {
+	var best gossip.Status
+	all := append([]gossip.Status{self}, n.gossip.Members()...)
 	for _, s := range all {
 		if s.OpenTerm > best.OpenTerm && s.Member.MySQL != nil {
 			best = s
@@ -385,7 +268,7 @@ func (n *Node) routerViewLocked(self status) (v router.View, term uint64) {
 	return v, term
 }
 
-func target(s status) *router.Target {
+func target(s gossip.Status) *router.Target {
 	m := s.Member.MySQL
 	return &router.Target{Name: s.Member.Name, Addr: net.JoinHostPort(m.Host, strconv.Itoa(m.Port)), Epoch: s.Epoch}
 }

@@ -67,11 +67,11 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var texts []string
-	if p := n.peers[id]; id == n.id.ID {
+	if p := n.gossip.Peers()[id]; id == n.id.ID {
 		texts = n.warningsLocked()
-	} else if p != nil && p.fresh() {
-		texts = p.status.Member.Warnings
-		if why := n.unreachedLocked(p.status.Member.Name); why != "" {
+	} else if p.Fresh() {
+		texts = p.Member.Warnings
+		if why := n.unreachedLocked(p.Member.Name); why != "" {
 			texts = append(slices.Clip(texts), why)
 		}
 	}
@@ -92,7 +92,7 @@ func (n *Node) warningsLocked() []string {
 func (n *Node) silence(id uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	text := silenceText(n.peers[id])
+	text := n.gossip.Peers()[id].Silence()
 	if m, ok := n.cluster.MemberByID(id); ok {
 		if why := n.unreachedLocked(m.Name); why != "" {
 			text += "; " + why
@@ -105,18 +105,11 @@ func (n *Node) silence(id uint64) string {
 func (n *Node) unreachedLocked(name string) string {
 	members := []api.MemberView{{Name: n.id.Name, Links: n.links.views}}
 	for _, m := range n.cluster.Members {
-		if p := n.peers[m.ID]; p != nil && p.fresh() {
-			members = append(members, api.MemberView{Name: m.Name, Links: p.status.Member.Links})
+		if p := n.gossip.Peers()[m.ID]; p.Fresh() {
+			members = append(members, api.MemberView{Name: m.Name, Links: p.Member.Links})
 		}
 	}
 	return api.Unreached(name, members)
-}
-
-func silenceText(p *peer) string {
-	if p == nil {
-		return "it has not been heard of since this daemon started"
-	}
-	return fmt.Sprintf("not heard of for %.1f s", (now() - p.at).Seconds())
 }
 
 // findMember finds a member by name, for a request.

@@ -16,6 +16,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -136,7 +137,7 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	defer n.mu.Unlock()
 	if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
 		n.serving.End()
-		n.publishNow = true
+		n.gossip.Publish()
 	}
 	return nil
 }
@@ -156,9 +157,9 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 	if m.err = n.approach(ctx, a.To); m.err != nil {
 		return m
 	}
-	n.beginClosing(func() leave { return n.switchoverCauseLocked(a, req) })
+	n.beginClosing(func() gossip.Leave { return n.switchoverCauseLocked(a, req) })
 	n.routes() // holds new connections
-	n.broadcastStatus()
+	n.gossip.Broadcast()
 	if n.sessionsFollowed() {
 		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
 	}
@@ -183,13 +184,13 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 
 // beginClosing notes that writes are about to be closed, and why; causeLocked is asked with n.mu held. Nobody's OK is held back from here on:
 // a session that waits for one is not quiet, and read-only waits for it.
-func (n *Node) beginClosing(causeLocked func() leave) {
+func (n *Node) beginClosing(causeLocked func() gossip.Leave) {
 	n.mu.Lock()
 	n.hold++
 	if n.serving.BeginClosing() {
 		l := causeLocked()
 		l.Planned = true
-		n.leaveLocked(l)
+		n.gossip.Leave(n.serving.Term(), l)
 	}
 	n.mu.Unlock()
 	n.acks.ReleaseSlowed()
@@ -224,8 +225,8 @@ func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Durati
 	for end := now() + patience; now() < end; {
 		n.mu.Lock()
 		all := n.router.Quiet() && n.routers.AllQuiet(n.hold)
-		for _, p := range n.peers {
-			all = all && (!p.fresh() || p.status.Quiet == term)
+		for _, p := range n.gossip.Peers() {
+			all = all && (!p.Fresh() || p.Quiet == term)
 		}
 		n.mu.Unlock()
 		if all {
@@ -240,14 +241,14 @@ func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Durati
 }
 
 // switchoverCauseLocked says who wanted it.
-func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) leave {
+func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) gossip.Leave {
 	switch {
 	case req != nil:
-		return leave{Cause: "an operator asked for it", By: req.by}
+		return gossip.Leave{Cause: "an operator asked for it", By: req.by}
 	case n.stopping:
-		return leave{Cause: "its daemon is stopping"}
+		return gossip.Leave{Cause: "its daemon is stopping"}
 	}
-	return leave{Cause: a.Reason}
+	return gossip.Leave{Cause: a.Reason}
 }
 
 // awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
@@ -641,14 +642,9 @@ func (n *Node) candidates(v ha.View) []api.Candidate {
 func (n *Node) awaitOpen(ctx context.Context, id uint64) (uint64, time.Duration, error) {
 	deadline := now() + switchoverPatience
 	for now() < deadline && ctx.Err() == nil {
-		n.mu.Lock()
-		p := n.peers[id]
-		if p != nil && p.status.OpenTerm != 0 && p.fresh() {
-			term, at := p.status.OpenTerm, p.openAt
-			n.mu.Unlock()
-			return term, at, nil
+		if p := n.gossip.Peers()[id]; p.Fresh() && p.OpenTerm != 0 {
+			return p.OpenTerm, p.OpenAt, nil
 		}
-		n.mu.Unlock()
 		select {
 		case <-ctx.Done():
 		case <-time.After(2 * time.Millisecond):

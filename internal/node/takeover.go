@@ -10,6 +10,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 )
 
 // Kinds of events that say who leads.
@@ -21,15 +22,6 @@ const (
 
 // routePatience bounds the wait for the routers of the other nodes, whose time is part of the report only.
 const routePatience = 2 * time.Second
-
-// leave is what a node says when it stops taking writes: in which term, why, and how long ago. Durations travel, times do not: clocks differ.
-type leave struct {
-	Term    uint64        `json:"term"`
-	Planned bool          `json:"planned"` // a switchover
-	Cause   string        `json:"cause"`
-	By      string        `json:"by,omitempty"` // who ordered it
-	Ago     time.Duration `json:"ago_ns"`
-}
 
 // timeline is what this node sees of a change of leaders. Times are on CLOCK_BOOTTIME, 0 when it did not happen or is not known.
 type timeline struct {
@@ -70,37 +62,6 @@ func (t timeline) phases() api.Phases {
 
 func between(low, x, high time.Duration) time.Duration { return max(low, min(x, high)) }
 
-// noteOpenLocked remembers who takes writes, and in which term.
-func (n *Node) noteOpenLocked(id, term uint64) {
-	switch {
-	case term > n.open.term:
-		n.open.id, n.open.term, n.open.cause = id, term, ""
-		n.seen = timeline{}
-	case term == n.open.term && n.raft.Leader == id && n.seen != timeline{}:
-		n.seen = timeline{} // it was lost from sight for a moment only
-	}
-}
-
-// noteLossLocked takes the moment in which the node that took writes is not the leader any more.
-func (n *Node) noteLossLocked(leader uint64) {
-	if n.open.id == 0 || n.seen.noticed != 0 || leader == n.open.id {
-		return
-	}
-	n.seen.noticed = now()
-	n.seen.sign = time.Duration(n.heard.Load())
-	if p := n.peers[n.open.id]; p != nil {
-		n.seen.sign = max(n.seen.sign, p.at)
-	}
-}
-
-// leaveLocked notes that this node's mysqld stops taking writes.
-func (n *Node) leaveLocked(l leave) {
-	if n.left.Term != n.serving.Term() {
-		l.Term = n.serving.Term()
-		n.left, n.leftAt = l, now()
-	}
-}
-
 // takeover is one promotion, for the report.
 type takeover struct {
 	timeline
@@ -117,12 +78,11 @@ type takeover struct {
 // beginTakeover notes what is known of the loss of the leader before: the next one's success wipes it out.
 func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	t := &takeover{term: term, incarnation: incarnation, before: n.led.NewestBarrier(), began: now()}
+	t.seen, t.seenBy = n.gossip.LastOpen(t.before.Term)
+	l, lost := n.gossip.LossOf(uint64(t.before.Node), t.before.Term)
+	t.sign, t.noticed, t.asked, t.lost = l.Sign, l.Noticed, l.Asked, lost
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t.seen, t.seenBy = n.lastOpenLocked(t.before.Term)
-	if n.open.id == uint64(t.before.Node) && n.open.term == t.before.Term {
-		t.timeline, t.lost = n.seen, n.open.cause
-	}
 	t.elected, t.wished = n.leaderSince, n.wish.won == term
 	return t
 }
@@ -132,10 +92,10 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	t.routed = n.awaitRoutes(ctx, t.term)
 	e := n.event(eventElection, 0, "")
 	e.Term, e.Incarnation, e.To = t.term, t.incarnation, n.id.Name
-	var left leave
+	var left gossip.Leave
 	if t.before.Index != 0 {
 		e.FromTerm, e.FromIncarnation, e.From = t.before.Term, t.before.Incarnation, n.memberName(uint64(t.before.Node))
-		left, t.left = n.leaveOf(uint64(t.before.Node), t.before.Term)
+		left, t.left = n.gossip.LeaveOf(uint64(t.before.Node), t.before.Term)
 	}
 	switch {
 	case t.before.Index == 0:
@@ -174,24 +134,6 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	n.history.add(e)
 }
 
-// leaveOf is what the leader of a term has said of its end, and when that was; zero when it has said nothing.
-func (n *Node) leaveOf(id, term uint64) (leave, time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	left, at := n.left, n.leftAt
-	if id != n.id.ID {
-		p := n.peers[id]
-		if p == nil {
-			return leave{}, 0
-		}
-		left, at = p.status.Left, p.leftAt
-	}
-	if left.Term != term {
-		return leave{}, 0
-	}
-	return left, at
-}
-
 // awaitRoutes waits until the routers of all live nodes lead to this one, and returns when that was known.
 func (n *Node) awaitRoutes(ctx context.Context, term uint64) time.Duration {
 	ctx, cancel := context.WithTimeout(ctx, routePatience)
@@ -199,8 +141,8 @@ func (n *Node) awaitRoutes(ctx context.Context, term uint64) time.Duration {
 	for {
 		n.mu.Lock()
 		all := n.routed >= term
-		for _, p := range n.peers {
-			all = all && (!p.fresh() || p.status.Routed >= term)
+		for _, p := range n.gossip.Peers() {
+			all = all && (!p.Fresh() || p.Routed >= term)
 		}
 		n.mu.Unlock()
 		if all {

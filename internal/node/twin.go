@@ -37,7 +37,7 @@ func (n *Node) twin(id uint64, addr string) {
 		n.twins = n.twins[1:]
 	}
 	n.twins = append(n.twins, twin{text, now()})
-	n.publishNow = true
+	n.gossip.Publish()
 }
 
 // maxTwins are warned of at a time.

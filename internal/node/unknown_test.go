@@ -10,19 +10,20 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 )
 
 // told gives a node a status of another one that came some time ago.
 func told(n *Node, id uint64, role string, term uint64, ago time.Duration) {
 	lag := 0.25
 	m, _ := n.cluster.MemberByID(id)
-	p := &peer{up: true, at: now() - ago}
-	p.status = status{Ready: true, Member: api.MemberView{Name: m.Name, Role: role, State: api.StateHealthy, DiskFull: "/srv",
+	p := &gossip.Peer{Up: true, At: now() - ago}
+	p.Status = gossip.Status{Ready: true, Member: api.MemberView{Name: m.Name, Role: role, State: api.StateHealthy, DiskFull: "/srv",
 		Raft: api.RaftView{Term: term}, MySQL: &api.MySQLView{PID: 7, Epoch: "3", LagSeconds: &lag}}}
 	if role == api.RoleLeader {
-		p.status.OpenTerm = term
+		p.OpenTerm = term
 	}
-	n.peers[id] = p
+	n.gossip.Peers()[id] = p
 }
 
 func viewOf(t *testing.T, n *Node) (api.ClusterView, map[string]api.MemberView) {
@@ -57,21 +58,21 @@ func TestSilentMembersAreUnknown(t *testing.T) {
 		m["db2"].AgeSeconds == nil || *m["db2"].AgeSeconds < 1 || *m["db2"].AgeSeconds > 30 {
 		t.Errorf("all are heard of: %+v", v)
 	}
-	told(n, 2, api.RoleLeader, term+1, silentLimit)
+	told(n, 2, api.RoleLeader, term+1, 2*time.Second)
 	v, m := viewOf(t, n)
 	if x := m["db2"]; v.Leader != "" || v.Doubt != "" || x.State != api.StateUnknown || x.ReasonCode != ha.Unreachable || x.MySQL.LagSeconds != nil ||
 		x.DiskFull != "" || x.MySQL.PID != 7 {
 		t.Errorf("db2 is silent: %+v", v)
 	}
-	n.peers[3].status.Leader = 2
+	n.gossip.Peers()[3].Leader = 2
 	if v, _ := viewOf(t, n); !strings.Contains(v.Doubt, "db2") || !strings.Contains(v.Doubt, "db3 follows") {
 		t.Errorf("db3 still hears db2: %q", v.Doubt)
 	}
-	n.peers[3].status.Leader = 0
+	n.gossip.Peers()[3].Leader = 0
 	if p := n.viewForPeople().Peers[0]; p.ID != 2 || p.Live {
 		t.Errorf("a silent member could take over: %+v", p)
 	}
-	told(n, 3, api.RoleFollower, term+1, 2*statusLifetime)
+	told(n, 3, api.RoleFollower, term+1, 2*gossip.Lifetime)
 	if v, m := viewOf(t, n); v.Doubt == "" || !strings.Contains(v.Doubt, "1 of 3") || m["db3"].State != api.StateDown || *m["db3"].AgeSeconds < 7 {
 		t.Errorf("neither is heard of: %+v", v)
 	}

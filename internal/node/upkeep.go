@@ -46,8 +46,8 @@ func (n *Node) tendDurable() func(ctx context.Context) {
 func (n *Node) logsPinned() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, p := range n.peers {
-		if p.fresh() && p.status.Member.Raft.LogPinned != "" {
+	for _, p := range n.gossip.Peers() {
+		if p.Fresh() && p.Member.Raft.LogPinned != "" {
 			return true
 		}
 	}
@@ -194,7 +194,9 @@ func (n *Node) noteApplier(l *lifecycle.Life, problem string) (changed bool) {
 	}
 	changed = n.srv.applier != problem
 	n.srv.applier = problem
-	n.publishNow = n.publishNow || changed
+	if changed {
+		n.gossip.Publish()
+	}
 	if f := n.srv.failure; f != nil && !f.view.Diverged && problem == "" && n.srv.backlog.Applied >= f.view.Index {
 		n.srv.failure = nil
 	}

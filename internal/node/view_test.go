@@ -19,10 +19,11 @@ func TestAskingChangesNothing(t *testing.T) {
 	n.cons.Campaign()
 	eventually(t, n.cons.HoldsLease)
 	n.request = &transferRequest{term: 1}
+	n.gossip.Due()
 	if v := n.view(); !v.Raft.IsLeader {
 		t.Fatalf("%+v", v.Raft)
 	}
-	if n.raft != (consensus.State{}) || n.leaderSince != 0 || n.publishNow {
+	if n.raft != (consensus.State{}) || n.leaderSince != 0 || n.gossip.Due() {
 		t.Errorf("asking took note of %+v", n.raft)
 	}
 	n.noteLeaseLocked(0)

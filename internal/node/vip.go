@@ -119,12 +119,6 @@ func (n *Node) tendVIP() {
 	n.mu.Unlock()
 	n.vip.manager.Want(want)
 	n.showVIP()
-	n.mu.Lock()
-	tell := n.publishNow
-	n.mu.Unlock()
-	if tell {
-		n.poke()
-	}
 }
 
 // dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes back by tendVIP. A kernel that
@@ -158,8 +152,8 @@ func (n *Node) giveReadsLocked() {
 	holders := maps.Clone(n.vip.given)
 	if holders == nil {
 		holders = map[netip.Addr]uint64{}
-		for id, p := range n.peers {
-			for _, v := range p.status.Member.VIPs {
+		for id, p := range n.gossip.Peers() {
+			for _, v := range p.Member.VIPs {
 				if a, err := netip.ParseAddr(v.Address); err == nil && v.Held {
 					holders[a] = id
 				}
@@ -168,7 +162,7 @@ func (n *Node) giveReadsLocked() {
 	}
 	var candidates []uint64
 	for _, m := range n.cluster.Members {
-		if p := n.peers[m.ID]; p != nil && p.fresh() && p.status.Ready && p.status.Member.State == api.StateHealthy && len(p.status.Member.VIPs) > 0 {
+		if p := n.gossip.Peers()[m.ID]; p.Fresh() && p.Ready && p.Member.State == api.StateHealthy && len(p.Member.VIPs) > 0 {
 			candidates = append(candidates, m.ID)
 		}
 	}
@@ -176,7 +170,8 @@ func (n *Node) giveReadsLocked() {
 		candidates = []uint64{n.id.ID}
 	}
 	if given := vip.Spread(n.vip.ro, holders, candidates); n.vip.given == nil || !maps.Equal(given, n.vip.given) {
-		n.vip.given, n.publishNow = given, true
+		n.vip.given = given
+		n.Publish()
 	}
 }
 
@@ -200,9 +195,9 @@ func (n *Node) borrowReadsLocked() {
 		return
 	}
 	given := n.readsLocked()
-	for _, p := range n.peers {
-		if p.fresh() && p.status.OpenTerm != 0 && p.status.OpenTerm == n.raft.Term && p.status.Reads != nil {
-			given = p.status.Reads
+	for _, p := range n.gossip.Peers() {
+		if p.Fresh() && p.OpenTerm != 0 && p.OpenTerm == n.raft.Term && p.Reads != nil {
+			given = p.Reads
 		}
 	}
 	if given == nil {
@@ -221,12 +216,10 @@ func (n *Node) borrowReadsLocked() {
 
 // memberByMAC is who has said of itself that it has an interface with this address.
 func (n *Node) memberByMAC(mac net.HardwareAddr) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, p := range n.peers {
-		for _, v := range p.status.Member.VIPs {
+	for _, p := range n.gossip.Peers() {
+		for _, v := range p.Member.VIPs {
 			if v.MAC == mac.String() {
-				return p.status.Member.Name
+				return p.Member.Name
 			}
 		}
 	}
@@ -267,13 +260,14 @@ func (n *Node) showVIP() {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, p := range n.peers {
-		if m := p.status.Member; p.fresh() && m.MySQL != nil && !sameVIPs(views, m.VIPs) {
+	for _, p := range n.gossip.Peers() {
+		if m := p.Member; p.Fresh() && m.MySQL != nil && !sameVIPs(views, m.VIPs) {
 			warnings = append(warnings, fmt.Sprintf("the virtual addresses in the settings file of %s are others than here; [vip] should be the same on all nodes", m.Name))
 		}
 	}
 	if !slices.Equal(views, n.vip.views) || !slices.Equal(warnings, n.vip.warnings) {
-		n.vip.views, n.vip.warnings, n.publishNow = views, warnings, true
+		n.vip.views, n.vip.warnings = views, warnings
+		n.Publish()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/node/gossip"
 	"trireme/internal/vip"
 )
 
@@ -25,10 +26,10 @@ func vipNode(t *testing.T) *Node {
 	n.srv.Ready()
 	n.vip.ro = []netip.Addr{readA, readB}
 	for _, id := range []uint64{2, 3} {
-		p := &peer{up: true, at: now()}
-		p.status.Ready, p.status.Member.State = true, api.StateHealthy
-		p.status.Member.VIPs = []api.VIPView{{Address: readA.String()}, {Address: readB.String()}}
-		n.peers[id] = p
+		p := &gossip.Peer{Up: true, At: now()}
+		p.Ready, p.Member.State = true, api.StateHealthy
+		p.Member.VIPs = []api.VIPView{{Address: readA.String()}, {Address: readB.String()}}
+		n.gossip.Peers()[id] = p
 	}
 	return n
 }
@@ -42,17 +43,18 @@ func TestGiveReads(t *testing.T) {
 	}
 	n.serving.Promote(5)
 	n.serving.Open()
-	n.peers[2].status.Member.VIPs[1].Held = true // from the leader before
+	n.gossip.Due()
+	n.gossip.Peers()[2].Member.VIPs[1].Held = true // from the leader before
 	n.giveReadsLocked()
-	if n.vip.given[readA] != 3 || n.vip.given[readB] != 2 || !n.publishNow {
+	if n.vip.given[readA] != 3 || n.vip.given[readB] != 2 || !n.gossip.Due() {
 		t.Errorf("given %v, want A to 3 and B to 2", n.vip.given)
 	}
-	n.peers[3].up = false
+	n.gossip.Peers()[3].Up = false
 	n.giveReadsLocked()
 	if n.vip.given[readA] != 2 || n.vip.given[readB] != 2 {
 		t.Errorf("without node 3: %v", n.vip.given)
 	}
-	n.peers[2].status.Ready = false
+	n.gossip.Peers()[2].Ready = false
 	n.giveReadsLocked()
 	n.borrowReadsLocked()
 	if n.vip.given[readA] != 1 || !slices.Equal(n.vip.lent, n.vip.ro) {
@@ -71,17 +73,17 @@ func TestBorrowReads(t *testing.T) {
 		}
 	}
 	lent("nobody gives")
-	leader := n.peers[2]
-	leader.status.OpenTerm, leader.status.Reads = 5, map[string]uint64{readA.String(): 3, readB.String(): 1}
+	leader := n.gossip.Peers()[2]
+	leader.OpenTerm, leader.Reads = 5, map[string]uint64{readA.String(): 3, readB.String(): 1}
 	lent("the leader gives", readB)
-	leader.status.Reads = nil
+	leader.Reads = nil
 	lent("the leader does not say yet", readB)
 	n.raft.Term = 6
-	leader.status.Reads = map[string]uint64{readA.String(): 1}
+	leader.Reads = map[string]uint64{readA.String(): 1}
 	lent("an old leader says something else", readB)
 	n.vip.lentAt = now() - readLoan - 1
 	lent("for too long no leader")
-	leader.status.OpenTerm = 6
+	leader.OpenTerm = 6
 	lent("the leader again", readA)
 	n.srv.Off()
 	lent("mysqld is down")

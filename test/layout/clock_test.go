@@ -26,6 +26,8 @@ var wallClock = map[string]string{
 	"node/recovery/force.go":      "the record of a generation says when",
 	"node/gate.go":                "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
 	"node/recovery/generation.go": "the record of a generation says when",
+	"node/gossip/open.go":         "remembers over restarts when writes were last taken, for the history",
+	"node/gossip/peer.go":         "measures how the clocks of two members differ",
 	"node/heal.go":                "remembers over restarts when it was seeded, and shows since when the applier stands; a clock that is set changes a pause",
 	"node/history.go":             "events are shown with the time of day",
 	"node/join.go":                "join tokens and certificates expire by the time of day",
@@ -34,7 +36,6 @@ var wallClock = map[string]string{
 	"node/load.go":                "times commits, by differences, and compares mysqld's time stamp with the same clock",
 	"node/metrics.go":             "shows whether a pause is over",
 	"node/node.go":                "a pause ends at a time of day that an operator gave",
-	"node/outage.go":              "remembers over restarts when writes were last taken, for the history",
 	"node/record.go":              "samples are shown with the time of day",
 	"node/run.go":                 "shows how far behind mysqld is",
 	"node/seed.go":                "tells how long seeding took",
@@ -49,7 +50,7 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/reads", "node/recovery", "node/lifecycle"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip", "node/reads", "node/recovery", "node/lifecycle"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

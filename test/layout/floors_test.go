@@ -23,6 +23,7 @@ var floors = []floor{
 	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire", "sqlkind"}},
 	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs", "transport"}},
 	{"api", "what members, people and programs say to each other", []string{"api"}},
+	{"node/gossip", "what members know of each other", []string{"node/gossip"}},
 	{"node", "organs of a member", nil},
 	{"control", "how people and programs see and steer a cluster", []string{"dashboard", "recorder"}},
 	{"access", "how clients reach data", []string{"alone", "router", "vip"}},

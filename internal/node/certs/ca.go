@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
@@ -74,7 +75,7 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 	if !ch.Finish || leader != cs.id.ID {
 		return nil
 	}
-	if wait := cs.lacking(c, func(s Status) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
+	if wait := cs.lacking(c, func(s gossip.CAStatus) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
 		return fmt.Errorf("waiting for certificates of the new CA, mysqld's too, on %s", strings.Join(wait, ", "))
 	}
 	err = cs.host.Change(ctx, func(c *config.Cluster) error {
@@ -96,11 +97,11 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 func (cs *Certs) current(c *config.Cluster, leader uint64) bool {
 	peers := cs.host.Peers()
 	for _, p := range peers {
-		if p.Fresh && p.Settings > c.Version {
+		if p.Fresh() && p.Settings > c.Version {
 			return false
 		}
 	}
-	return leader != 0 && (leader == cs.id.ID || peers[leader].Fresh)
+	return leader != 0 && (leader == cs.id.ID || peers[leader].Fresh())
 }
 
 // fetchCAKey asks the other members for the key of a CA.
@@ -130,7 +131,7 @@ func (cs *Certs) CAKeyFor(from uint64, of string) ([]byte, error) {
 	if !member || c.CAChange == nil || c.CAChange.Finish {
 		return nil, fmt.Errorf("no change of the CA is under way in which node %d needs a key", from)
 	}
-	if slices.Contains(cs.host.Peers()[from].Certs.Trusts, of) {
+	if p := cs.host.Peers()[from]; p != nil && slices.Contains(p.CA.Trusts, of) {
 		return nil, fmt.Errorf("node %d has said that it trusts this CA: it has the key", from)
 	}
 	key, err := cs.bundle.CAKey(cs.cfg.TLSDir(), of)
@@ -141,10 +142,10 @@ func (cs *Certs) CAKeyFor(from uint64, of string) ([]byte, error) {
 }
 
 // lacking are the members that are not as wanted, or are not heard of.
-func (cs *Certs) lacking(c *config.Cluster, ok func(Status) bool) (names []string) {
+func (cs *Certs) lacking(c *config.Cluster, ok func(gossip.CAStatus) bool) (names []string) {
 	own, peers := cs.ownStatus(), cs.host.Peers()
 	for _, m := range c.Members {
-		if p := peers[m.ID]; m.ID == cs.id.ID && ok(own) || m.ID != cs.id.ID && p.Fresh && ok(p.Certs) {
+		if p := peers[m.ID]; m.ID == cs.id.ID && ok(own) || m.ID != cs.id.ID && p.Fresh() && ok(p.CA) {
 			continue
 		}
 		names = append(names, m.Name)
@@ -191,7 +192,7 @@ func (cs *Certs) beginCA(ctx context.Context) error {
 		return api.Errorf(api.KindBusy, "a change of the CA is under way since %s", c.CAChange.Since.UTC().Format(time.DateTime)).
 			With("see `trireme cert ca`; end it with `trireme cert new-ca --finish`, or --abort")
 	}
-	if wait := cs.lacking(c, func(s Status) bool { return len(s.Trusts) == 1 }); len(wait) > 0 {
+	if wait := cs.lacking(c, func(s gossip.CAStatus) bool { return len(s.Trusts) == 1 }); len(wait) > 0 {
 		return notReady(wait)
 	}
 	ca, err := pki.NewCA(cs.id.Cluster, time.Now())
@@ -227,7 +228,7 @@ func (cs *Certs) finishCA(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if wait := cs.lacking(c, func(s Status) bool { return slices.Contains(s.Trusts, next) }); len(wait) > 0 {
+		if wait := cs.lacking(c, func(s gossip.CAStatus) bool { return slices.Contains(s.Trusts, next) }); len(wait) > 0 {
 			return notReady(wait)
 		}
 		c.CAChange = &config.CAChange{Cert: c.CAChange.Cert, Finish: true, Since: c.CAChange.Since}
@@ -252,14 +253,14 @@ func (cs *Certs) CA(context.Context) api.CAView {
 		v.Since, v.Finish = &ch.Since, ch.Finish
 		v.Next, _ = pki.DigestOf([]byte(ch.Cert))
 	}
-	v.Rotating = c.Rotate || len(cs.lacking(c, func(s Status) bool { return c.CloneHash == "" || s.Clone == c.CloneHash })) > 0
+	v.Rotating = c.Rotate || len(cs.lacking(c, func(s gossip.CAStatus) bool { return c.CloneHash == "" || s.Clone == c.CloneHash })) > 0
 	for _, m := range c.Members {
 		s, p := api.CANode{Name: m.Name}, peers[m.ID]
 		switch {
 		case m.ID == cs.id.ID:
 			s.Up, s.Signer, s.Trusts = true, own.Signer, own.Trusts
-		case p.Fresh:
-			s.Up, s.Signer, s.Trusts = true, p.Certs.Signer, p.Certs.Trusts
+		case p.Fresh():
+			s.Up, s.Signer, s.Trusts = true, p.CA.Signer, p.CA.Trusts
 		}
 		v.Nodes = append(v.Nodes, s)
 	}

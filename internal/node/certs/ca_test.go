@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
@@ -27,21 +28,21 @@ func twoCAs(t *testing.T) (cs *Certs, h *testHost, old, next *pki.CA) {
 // those who have gone over, from whom it would hear of newer ones.
 func TestStaleSettingsKeepTrust(t *testing.T) {
 	cs, h, old, _ := twoCAs(t)
-	heard := func() map[uint64]Peer { return map[uint64]Peer{2: {Fresh: true}, 3: {Fresh: true}} }
+	both := func() gossip.Peers { return gossip.Peers{2: heard(0), 3: heard(0)} }
 	for what, prepare := range map[string]func() (leader uint64){
 		"no leader is known":              func() uint64 { return 0 },
-		"the leader is not heard of":      func() uint64 { h.peers[2] = Peer{}; return 2 },
-		"the leader has newer settings":   func() uint64 { h.peers[2] = Peer{Fresh: true, Settings: 4}; return 2 },
-		"a follower has newer settings":   func() uint64 { h.peers[3] = Peer{Fresh: true, Settings: 4}; return 2 },
-		"it leads, and others have newer": func() uint64 { h.peers[2] = Peer{Fresh: true, Settings: 4}; return 1 },
+		"the leader is not heard of":      func() uint64 { h.peers[2] = &gossip.Peer{}; return 2 },
+		"the leader has newer settings":   func() uint64 { h.peers[2] = heard(4); return 2 },
+		"a follower has newer settings":   func() uint64 { h.peers[3] = heard(4); return 2 },
+		"it leads, and others have newer": func() uint64 { h.peers[2] = heard(4); return 1 },
 	} {
-		h.peers = heard()
+		h.peers = both()
 		h.raft.Leader = prepare()
 		if err := cs.stepCA(t.Context()); err != nil || len(cs.bundle.Trusted()) != 2 {
 			t.Errorf("%s: %v, trusts %v", what, err, cs.bundle.Trusted())
 		}
 	}
-	h.peers, h.raft.Leader = map[uint64]Peer{2: {Fresh: true, Settings: 3}}, 2
+	h.peers, h.raft.Leader = gossip.Peers{2: heard(3)}, 2
 	if err := cs.stepCA(t.Context()); err != nil || len(cs.bundle.Trusted()) != 1 || cs.bundle.Trusted()[0] != old.Digest() {
 		t.Errorf("by present ones: %v, trusts %v", err, cs.bundle.Trusted())
 	}
@@ -75,9 +76,9 @@ func TestCAKeyIsForThoseWhoLackIt(t *testing.T) {
 		{"all have it", &config.CAChange{Cert: change.Cert, Finish: true}, 2, false, false},
 	} {
 		h.settings.CAChange = tt.change
-		h.peers[2] = Peer{Fresh: true}
+		h.peers[2] = heard(0)
 		if tt.has {
-			h.peers[2] = Peer{Fresh: true, Certs: Status{Trusts: []string{next.Digest()}}}
+			h.peers[2].CA.Trusts = []string{next.Digest()}
 		}
 		if key, err := cs.CAKeyFor(tt.from, next.Digest()); (err == nil) != tt.ok || tt.ok != (len(key) > 0) {
 			t.Errorf("%s: %v", tt.name, err)

@@ -2,7 +2,7 @@
 // cluster's CA, revocations, the tokens of the API, and the record of who asked this node for what.
 //
 // What is decided is in the cluster settings (config.Cluster), which the leader changes. Each node then takes its own
-// steps, and tells in its status (Status) how far it is.
+// steps, and tells in its status (gossip.CAStatus) how far it is.
 package certs
 
 import (
@@ -20,6 +20,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
@@ -31,15 +32,6 @@ type MySQL interface {
 	ReloadTLS(ctx context.Context, pem []byte) error
 }
 
-// Peer is another node as its last status shows it.
-type Peer struct {
-	Up       bool   // its link works
-	Fresh    bool   // the status is of now
-	Settings uint64 // the version that it has
-	Certs    Status
-	Proof    *api.MySQLProof // of its mysqld; nil: it has none, or it is an older node
-}
-
 // Host is the rest of the member.
 type Host interface {
 	Settings() *config.Cluster
@@ -47,7 +39,7 @@ type Host interface {
 	Change(ctx context.Context, change func(*config.Cluster) error) error
 	// Raft is zero as long as the node starts.
 	Raft() consensus.Status
-	Peers() map[uint64]Peer
+	Peers() gossip.Peers
 	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
 	// CheckLinks ends links to nodes that are not trusted any more.
 	CheckLinks()
@@ -90,9 +82,9 @@ type Certs struct {
 	serverWarning string // of mysqld's
 }
 
-// New makes the part of a member that has no certificate yet. statusLifetime is for how long a status counts.
-func New(cfg config.Node, id config.Identity, host Host, statusLifetime time.Duration, log *slog.Logger) *Certs {
-	return &Certs{cfg: cfg, id: id, host: host, log: log, announce: statusLifetime + api.RouteLimit}
+// New makes the part of a member that has no certificate yet.
+func New(cfg config.Node, id config.Identity, host Host, log *slog.Logger) *Certs {
+	return &Certs{cfg: cfg, id: id, host: host, log: log, announce: gossip.Lifetime + api.RouteLimit}
 }
 
 // Open reads the certificates of this node and of its mysqld, and renews what is due.
@@ -145,23 +137,12 @@ func (p *problem) isNew(err error) bool {
 // now is CLOCK_BOOTTIME.
 func now() time.Duration { return time.Duration(consensus.Boottime()) }
 
-// Status is how far a node is in a change of the CA.
-type Status struct {
-	Signer string   `json:"signer"` // digest of the CA that has signed its certificate
-	Trusts []string `json:"trusts"` // digests
-	// Clone is the pki.HashToken of the password of trireme_clone that it has.
-	Clone string `json:"clone,omitempty"`
-	// MySQL is the digest of the CA that has signed the certificate which its mysqld shows; empty: none of the
-	// cluster's has.
-	MySQL string `json:"mysql,omitempty"`
-}
-
 // Status is this node's. runs says whether its mysqld does.
-func (cs *Certs) Status(runs bool) Status {
+func (cs *Certs) Status(runs bool) gossip.CAStatus {
 	if cs.bundle == nil {
-		return Status{}
+		return gossip.CAStatus{}
 	}
-	s := Status{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(), Clone: cs.host.CloneHash()}
+	s := gossip.CAStatus{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(), Clone: cs.host.CloneHash()}
 	if runs {
 		cs.mu.Lock()
 		s.MySQL = cs.shown.signer
@@ -170,7 +151,7 @@ func (cs *Certs) Status(runs bool) Status {
 	return s
 }
 
-func (cs *Certs) ownStatus() Status {
+func (cs *Certs) ownStatus() gossip.CAStatus {
 	my, _ := cs.host.MySQL()
 	return cs.Status(my != nil)
 }

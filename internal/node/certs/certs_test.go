@@ -14,6 +14,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
@@ -21,7 +22,7 @@ import (
 type testHost struct {
 	settings  *config.Cluster
 	raft      consensus.Status
-	peers     map[uint64]Peer
+	peers     gossip.Peers
 	mysql     mysqld.Config
 	recorded  []string
 	published int
@@ -31,14 +32,14 @@ type testHost struct {
 // newTestCerts has a certificate of a new CA.
 func newTestCerts(t *testing.T) (*Certs, *testHost, *pki.CA) {
 	t.Helper()
-	h := &testHost{settings: &config.Cluster{Version: 3, NextID: 4}, peers: map[uint64]Peer{2: {Up: true, Fresh: true}, 3: {Up: true, Fresh: true}}}
+	h := &testHost{settings: &config.Cluster{Version: 3, NextID: 4}, peers: gossip.Peers{2: heard(0), 3: heard(0)}}
 	for id := uint64(1); id <= 3; id++ {
 		h.settings.Members = append(h.settings.Members, config.Member{ID: id, Name: fmt.Sprint("db", id), Role: config.RoleVoter})
 	}
 	h.raft.Voters = []uint64{1, 2, 3}
 	cfg := config.Default()
 	cfg.Dir = t.TempDir()
-	cs := New(cfg, config.Identity{Cluster: "shop", Name: "db1", ID: 1, Role: config.RoleVoter}, h, time.Second, slog.New(slog.DiscardHandler))
+	cs := New(cfg, config.Identity{Cluster: "shop", Name: "db1", ID: 1, Role: config.RoleVoter}, h, slog.New(slog.DiscardHandler))
 	ca := newTestCA(t)
 	issue(t, cs, ca, time.Now())
 	return cs, h, ca
@@ -78,7 +79,12 @@ func (h *testHost) Change(_ context.Context, change func(*config.Cluster) error)
 }
 
 func (h *testHost) Raft() consensus.Status { return h.raft }
-func (h *testHost) Peers() map[uint64]Peer { return h.peers }
+func (h *testHost) Peers() gossip.Peers    { return h.peers }
+
+// heard is a peer that told just now which settings it has.
+func heard(settings uint64) *gossip.Peer {
+	return &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: settings}}
+}
 func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
 	return nil, errors.New("nobody has it")
 }

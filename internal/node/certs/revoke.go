@@ -80,7 +80,7 @@ func (cs *Certs) canSpare(c *config.Cluster, m config.Member) error {
 	voters, peers := cs.host.Raft().Voters, cs.host.Peers()
 	left := 0
 	for _, id := range voters {
-		if id != m.ID && (id == cs.id.ID || peers[id].Fresh) && c.WhyRevoked(id, "") == "" {
+		if id != m.ID && (id == cs.id.ID || peers[id].Fresh()) && c.WhyRevoked(id, "") == "" {
 			left++
 		}
 	}
@@ -136,7 +136,7 @@ func (cs *Certs) ToldRevoked(by uint64, why string) {
 			if cs.shutOut.by[m.ID] {
 				against++
 			}
-			if peers[m.ID].Up {
+			if p := peers[m.ID]; p != nil && p.Up {
 				alone = false
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"trireme/internal/config"
+	"trireme/internal/node/gossip"
 )
 
 // TestSpare: no two revocations, one right behind the other, take the majority away.
@@ -32,9 +33,9 @@ func TestSpare(t *testing.T) {
 		for _, id := range tt.revoked {
 			c.RevokedCerts = append(c.RevokedCerts, config.Revocation{ID: id})
 		}
-		h.raft.Voters, h.peers = tt.voters, map[uint64]Peer{}
+		h.raft.Voters, h.peers = tt.voters, gossip.Peers{}
 		for id := uint64(2); id <= 5; id++ {
-			h.peers[id] = Peer{Fresh: id != tt.down}
+			h.peers[id] = &gossip.Peer{Up: id != tt.down, At: now()}
 		}
 		m, _ := c.MemberByID(tt.id)
 		if err := cs.canSpare(c, m); (err == nil) != tt.ok {
@@ -93,7 +94,7 @@ func TestShutOutByTheLast(t *testing.T) {
 		cs.ToldRevoked(2, "node 1 is not a member any more")
 		return h.shutOut != ""
 	}
-	h.peers = map[uint64]Peer{}
+	h.peers = gossip.Peers{}
 	if told() {
 		t.Fatal("before it has signed itself another one")
 	}
@@ -102,11 +103,11 @@ func TestShutOutByTheLast(t *testing.T) {
 		t.Fatal("at the word of one")
 	}
 	cs.shutOut.renewed -= shutOutPatience
-	h.peers[3] = Peer{Up: true}
+	h.peers[3] = &gossip.Peer{Up: true}
 	if told() {
 		t.Fatal("while another one takes it")
 	}
-	h.peers[3] = Peer{}
+	h.peers[3] = &gossip.Peer{}
 	if !told() {
 		t.Error("it goes on, though nobody takes it")
 	}

@@ -191,7 +191,7 @@ func (cs *Certs) Proof() *api.MySQLProof {
 // Protect fills in how a copy from a member is protected, and says what is not.
 func (cs *Certs) Protect(donor uint64, s *mysqld.Seeding) {
 	_, cfg := cs.host.MySQL()
-	proof := cs.host.Peers()[donor].Proof
+	proof := cs.host.Peers()[donor].Proof()
 	switch {
 	case proof != nil && proof.Cluster:
 		s.CA = cs.bundle.CAPEM()

@@ -85,7 +85,7 @@ func TestDonorIsVerified(t *testing.T) {
 		"the operator's, without CA": {own, map[string]string{"ssl-cert": "/etc/cert.pem"}, false, ""},
 		"an older donor":             {nil, nil, false, ""},
 	} {
-		h.mysql.Extra, h.peers[2] = c.opts, Peer{Proof: c.donor}
+		h.mysql.Extra, h.peers[2].Member.MySQL = c.opts, &api.MySQLView{Proof: c.donor}
 		var s mysqld.Seeding
 		cs.Protect(2, &s)
 		if len(s.CA) > 0 != c.ca || s.CAFile != c.file {

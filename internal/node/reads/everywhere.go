@@ -50,7 +50,7 @@ func (r *Reads) WaitEverywhere(ctx context.Context, index uint64) error {
 func (r *Reads) likelyLive() (ids []uint64) {
 	peers := r.host.Peers()
 	for _, m := range r.dataMembers() {
-		if p := peers[m.ID]; m.ID == r.id.ID || p.Fresh && p.Ready {
+		if p := peers[m.ID]; m.ID == r.id.ID || p.Fresh() && p.Ready {
 			ids = append(ids, m.ID)
 		}
 	}

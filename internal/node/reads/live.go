@@ -153,7 +153,7 @@ func (r *Reads) LookAtLive() {
 	for _, m := range members {
 		serves, applied := m.ID == r.id.ID, st.Commit // the leader is always read
 		if p, known := peers[m.ID]; known {
-			applied = p.Applied
+			applied = p.Member.Raft.Applied
 			serves = p.Up && now() < p.At+liveHeard && p.Ready && !m.Removing && !(m.Role == config.RoleLearner && m.Delay() > 0)
 		}
 		if r.live.look(now(), m.ID, serves, applied, st.Commit) {

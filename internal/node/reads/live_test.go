@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
+	"trireme/internal/node/gossip"
 )
 
 func sorted(ids []uint64) []uint64 {
@@ -168,13 +169,15 @@ func TestLiveHere(t *testing.T) {
 func TestLookAtLive(t *testing.T) {
 	r, h := newTestReads()
 	h.status.Role, h.status.Term, h.status.Commit = consensus.Leader, 4, 7
-	good := Peer{Up: true, At: now(), Ready: true, Applied: 7}
-	look := func(p Peer) bool {
-		h.peers = map[uint64]Peer{1: p}
+	good := gossip.Peer{Up: true, At: now(), Status: gossip.Status{Ready: true}}
+	good.Member.Raft.Applied = 7
+	look := func(p gossip.Peer) bool {
+		h.peers = gossip.Peers{1: &p}
 		r.LookAtLive()
 		return r.live.of(1).live
 	}
-	for _, change := range []func(*Peer){func(p *Peer) { p.Up = false }, func(p *Peer) { p.At -= liveHeard }, func(p *Peer) { p.Ready = false }} {
+	for _, change := range []func(*gossip.Peer){func(p *gossip.Peer) { p.Up = false }, func(p *gossip.Peer) { p.At -= liveHeard },
+		func(p *gossip.Peer) { p.Ready = false }} {
 		bad := good
 		change(&bad)
 		if look(bad) || !look(good) || look(bad) {

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 	"trireme/internal/raftlog"
 )
 
@@ -41,21 +42,12 @@ type Raft interface {
 	ReadIndex(ctx context.Context) (uint64, error)
 }
 
-// Peer is another node as its last status shows it.
-type Peer struct {
-	Up      bool          // its link works
-	Fresh   bool          // the status is of now
-	At      time.Duration // when it came, by CLOCK_BOOTTIME
-	Ready   bool          // its mysqld serves
-	Applied uint64
-}
-
 // Host is the rest of the member.
 type Host interface {
 	Raft() Raft
 	Log() *raftlog.Log
 	Settings() *config.Cluster
-	Peers() map[uint64]Peer
+	Peers() gossip.Peers
 	// Settled is the highest term of which an entry was committed and applied here.
 	Settled() uint64
 	// AppliedIndex is up to where this node's mysqld has been seen to have applied everything; an error: it does not

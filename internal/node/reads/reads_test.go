@@ -13,6 +13,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
+	"trireme/internal/node/gossip"
 	"trireme/internal/raftlog"
 )
 
@@ -22,7 +23,7 @@ type testHost struct {
 	status   consensus.Status
 	lease    bool
 	settled  uint64
-	peers    map[uint64]Peer
+	peers    gossip.Peers
 	log      *raftlog.Log
 	applied  uint64
 	tasks    sync.WaitGroup
@@ -42,7 +43,7 @@ func (h *testHost) HoldsLease() bool                          { return h.lease }
 func (h *testHost) ReadIndex(context.Context) (uint64, error) { return h.status.Commit, nil }
 func (h *testHost) Log() *raftlog.Log                         { return h.log }
 func (h *testHost) Settings() *config.Cluster                 { return h.settings }
-func (h *testHost) Peers() map[uint64]Peer                    { return h.peers }
+func (h *testHost) Peers() gossip.Peers                       { return h.peers }
 func (h *testHost) Settled() uint64                           { return h.settled }
 func (h *testHost) AppliedIndex() (uint64, error)             { return h.applied, nil }
 func (h *testHost) DeclaredVoid(gtid.GTID) bool               { return false }

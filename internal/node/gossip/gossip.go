@@ -1,0 +1,279 @@
+// Package gossip is what the members tell each other of themselves, several times a second, and what a member knows of the
+// others by that: how each of them is, for how long it has been silent, and who took writes last.
+//
+// What was heard is an immutable snapshot (Peers), replaced whole when something comes, so that readers need no lock.
+// Nothing that safety hangs on rests on it but one: the lease follows the shortest election timeout of any member (S10).
+package gossip
+
+import (
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/ledger"
+	"trireme/internal/transport"
+)
+
+const (
+	// Interval: the status of a node goes to all others at least this often.
+	Interval = time.Second
+	// Lifetime is for how long a status can be relied on.
+	Lifetime = 3500 * time.Millisecond
+)
+
+// Host is the rest of the member.
+type Host interface {
+	Settings() *config.Cluster
+	// Links is nil as long as the node starts.
+	Links() *transport.Transport
+	// Status is what this node tells of itself.
+	Status() Status
+	// Heard is told of each status that has come, one after the other.
+	Heard(p *Peer)
+	WakeLoop()
+}
+
+// Gossip is of one member. Its methods may be called from any goroutine, but for Due, which is the loop's.
+type Gossip struct {
+	cfg  config.Node
+	id   config.Identity
+	led  *ledger.Ledger
+	host Host
+	log  *slog.Logger
+
+	changed atomic.Bool   // this node's status has, in a way that others wait for
+	told    time.Duration // when it was told last
+
+	peers   atomic.Pointer[Peers]
+	least   atomic.Int64 // the shortest election timeout of any member that is known, ns
+	raft    atomic.Int64 // CLOCK_BOOTTIME of the last raft message of the leader, ns
+	hearing sync.Mutex   // held while a status is taken
+
+	mu      sync.Mutex // held while peers is replaced; never over a call of the host
+	leader  uint64     // whom this node follows, by raft id; 0: none is known
+	awaited unbrought
+	past    past
+}
+
+// New makes what a member knows when it starts: what its life before has written down.
+func New(cfg config.Node, id config.Identity, led *ledger.Ledger, host Host, log *slog.Logger) *Gossip {
+	g := &Gossip{cfg: cfg, id: id, led: led, host: host, log: log}
+	g.peers.Store(&Peers{})
+	g.least.Store(int64(cfg.Raft.ElectionTimeout()))
+	g.loadOpen()
+	return g
+}
+
+// Publish has the others told of this node's status at the loop's next turn.
+func (g *Gossip) Publish() { g.changed.Store(true) }
+
+// Due says whether the others are to be told now.
+func (g *Gossip) Due() bool {
+	if !g.changed.Swap(false) && now() <= g.told+Interval {
+		return false
+	}
+	g.told = now()
+	return true
+}
+
+// Broadcast tells all peers this node's status.
+func (g *Gossip) Broadcast() {
+	b, err := json.Marshal(g.host.Status())
+	if err != nil {
+		g.log.Error("encoding the status", "err", err)
+		return
+	}
+	g.host.Links().Broadcast(b)
+}
+
+// Peers is what is known of the other members.
+func (g *Gossip) Peers() Peers { return *g.peers.Load() }
+
+// LeastTimeout is the shortest election timeout of any member that is known, which bounds every lease.
+func (g *Gossip) LeastTimeout() time.Duration { return time.Duration(g.least.Load()) }
+
+// Clocks are what to add to each peer's time of day for this host's.
+func (g *Gossip) Clocks() map[uint64]time.Duration {
+	all := map[uint64]time.Duration{}
+	for id, p := range g.Peers() {
+		if d, known := p.clock.get(); known {
+			all[id] = d
+		}
+	}
+	return all
+}
+
+// Behind is for how long the oldest commit that the leader has told of, and that is not here yet, has been waited for.
+func (g *Gossip) Behind() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.awaited.have(g.led.Index())
+	return g.awaited.age(now())
+}
+
+// Hear takes a peer's status.
+func (g *Gossip) Hear(from uint64, payload []byte) {
+	var s Status
+	if err := json.Unmarshal(payload, &s); err != nil {
+		g.log.Warn("a peer's status is not readable", "peer", from, "err", err)
+		return
+	}
+	g.hearing.Lock()
+	defer g.hearing.Unlock()
+	way := time.Duration(0)
+	if links := g.host.Links(); links != nil {
+		way = links.RTT(from).Median / 2
+	}
+	g.mu.Lock()
+	before := g.Peers()[from]
+	if before == nil {
+		before = &Peer{Up: true}
+	}
+	p := before.heard(s, way)
+	g.put(from, p)
+	if from == g.leader && !s.Clock.IsZero() {
+		g.awaited.told(s.Member.Raft.Commit, g.led.Index(), now())
+	}
+	if s.OpenTerm != 0 {
+		g.opened(from, s.OpenTerm)
+	}
+	g.mu.Unlock()
+	least := g.cfg.Raft.ElectionTimeout()
+	for _, m := range g.host.Settings().Members {
+		if p := g.Peers()[m.ID]; p != nil && p.Timeout > 0 {
+			least = min(least, p.Timeout)
+		}
+	}
+	g.least.Store(int64(least))
+	g.host.Heard(p)
+	if before.differs(p) {
+		g.host.WakeLoop()
+	}
+}
+
+// Up notes that a peer's link works.
+func (g *Gossip) Up(id uint64) {
+	g.change(id, func(p *Peer) {
+		if p.Gone {
+			p.At = now() - Lifetime // its former life said that: what this one has is not known yet
+		}
+		p.Up, p.Gone = true, false
+	})
+}
+
+// Down notes that a peer's link broke, and whether its daemon has ended for sure.
+func (g *Gossip) Down(id uint64, gone bool) {
+	g.change(id, func(p *Peer) { p.Up, p.Gone = false, gone })
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if gone && g.past.open.id == id {
+		g.past.open.cause = "its daemon ended"
+	}
+}
+
+// change makes another record of a peer that was heard of, and has others told what this node sees now.
+func (g *Gossip) change(id uint64, f func(*Peer)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if before := g.Peers()[id]; before != nil {
+		p := *before
+		f(&p)
+		g.put(id, &p)
+	}
+	g.Publish()
+}
+
+// put replaces what is known of a peer. mu is held.
+func (g *Gossip) put(id uint64, p *Peer) {
+	next := maps.Clone(g.Peers())
+	next[id] = p
+	g.peers.Store(&next)
+}
+
+// View is another member as this node knows it: as it told, or nothing but what its settings say.
+func (g *Gossip) View(m config.Member) api.MemberView {
+	p := g.Peers()[m.ID]
+	var v api.MemberView
+	switch fresh := p.Fresh(); {
+	case m.Pending && !fresh:
+		v = api.DownView(m, "it has joined and was never started; start its daemon, or take it out with `trireme remove "+m.Name+"`")
+		v.ReasonCode = api.NeverStarted
+	case !fresh:
+		v = api.DownView(m, p.Silence())
+		if p != nil {
+			v.Raft = p.Member.Raft
+		}
+	case g.Silent(m.ID):
+		v = p.unknownView()
+	default:
+		v = p.agedView()
+	}
+	if p != nil {
+		age := (now() - p.At).Seconds()
+		v.AgeSeconds = &age
+	}
+	return v
+}
+
+// silentLimit is after how long without a sign of life a member is shown as unknown: three of its answers to pings are
+// missing.
+const silentLimit = 1500 * time.Millisecond
+
+// Silent says whether a member that was heard of has given no sign of life for so long that what it told last may not be
+// so any more. It is for what people see: elections and fences go by raft and its leases.
+func (g *Gossip) Silent(id uint64) bool {
+	p := g.Peers()[id]
+	if p == nil {
+		return false
+	}
+	silence := now() - p.At
+	if links := g.host.Links(); links != nil {
+		if d, known := links.Silence(id); known {
+			silence = min(silence, d)
+		}
+	}
+	return silence > silentLimit
+}
+
+// Hears is another member that tells of itself now; nil: it does not.
+func (g *Gossip) Hears(id uint64) *Peer {
+	if p := g.Peers()[id]; p.Fresh() && !g.Silent(id) {
+		return p
+	}
+	return nil
+}
+
+// Doubt says that another node still hears a leader whom this one does not; empty: none does.
+func (g *Gossip) Doubt(term uint64) string {
+	c := g.host.Settings()
+	for _, m := range c.Members {
+		p := g.Hears(m.ID)
+		if p == nil || p.Leader == m.ID || p.Member.Raft.Term < term {
+			continue
+		}
+		if leader, ok := c.MemberByID(p.Leader); ok && leader.ID != g.id.ID && g.Hears(leader.ID) == nil {
+			return g.id.Name + " does not hear " + leader.Name + ", whom " + m.Name + " follows"
+		}
+	}
+	return ""
+}
+
+// Members are the statuses of members that can be relied on.
+func (g *Gossip) Members() (all []Status) {
+	c := g.host.Settings()
+	for id, p := range g.Peers() {
+		if _, member := c.MemberByID(id); member && p.Fresh() {
+			all = append(all, p.Status)
+		}
+	}
+	return all
+}
+
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }

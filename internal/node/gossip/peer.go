@@ -1,0 +1,103 @@
+package gossip
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/ha"
+)
+
+// Peers are the other members that were heard of, by raft id. It never changes.
+type Peers map[uint64]*Peer
+
+// Peer is another member as this node knows it; nil: it has not been heard of. It never changes: another one takes its
+// place.
+type Peer struct {
+	Status
+	At     time.Duration // when the status came, by CLOCK_BOOTTIME
+	OpenAt time.Duration // when it first said OpenTerm
+	Since  time.Duration // since when it has been fresh and ready
+	LeftAt time.Duration // when it stopped taking writes, as Left says
+	Up     bool          // its link is up
+	Gone   bool          // its daemon has ended for sure, and has not been heard of since
+
+	clock clockDifference
+}
+
+// Fresh says whether what the peer said last can still be relied on.
+func (p *Peer) Fresh() bool { return p != nil && p.Up && now() < p.At+Lifetime }
+
+// Silence says for how long it has not been heard of.
+func (p *Peer) Silence() string {
+	if p == nil {
+		return "it has not been heard of since this daemon started"
+	}
+	return fmt.Sprintf("not heard of for %.1f s", (now() - p.At).Seconds())
+}
+
+// heard is the peer after another status, which was on its way for some time.
+func (p *Peer) heard(s Status, way time.Duration) *Peer {
+	next := *p
+	if s.Ready && !(p.Ready && p.Fresh()) {
+		next.Since = now()
+	}
+	if s.OpenTerm != 0 && p.OpenTerm != s.OpenTerm {
+		next.OpenAt = now()
+	}
+	if s.Left.Term != 0 && (p.LeftAt == 0 || s.Left.Term != p.Left.Term) {
+		next.LeftAt = now() - s.Left.Ago
+	}
+	if !s.Clock.IsZero() { // else it is an older version's
+		next.clock.heard(s.Clock, time.Now(), way)
+	}
+	next.Status, next.At, next.Up, next.Gone = s, now(), true, false
+	return &next
+}
+
+// differs says whether the loop has to look at once at what a peer says now.
+func (p *Peer) differs(q *Peer) bool {
+	return p.OpenTerm != q.OpenTerm || p.Ready != q.Ready || p.Handover != q.Handover || p.Epoch != q.Epoch ||
+		p.Member.State != q.Member.State || !maps.Equal(p.Reads, q.Reads) || p.Lagging != q.Lagging || !p.Up
+}
+
+// Lag is how far a peer's mysqld is behind by now; false: it does not know.
+func (p *Peer) Lag() (time.Duration, bool) {
+	if my := p.Member.MySQL; my != nil && my.LagSeconds != nil {
+		return agedLag(time.Duration(*my.LagSeconds*float64(time.Second)), now()-p.At), true
+	}
+	return 0, false
+}
+
+// Proof is how its mysqld is known; nil: it has none, or it is an older node's.
+func (p *Peer) Proof() *api.MySQLProof {
+	if p == nil || p.Member.MySQL == nil {
+		return nil
+	}
+	return p.Member.MySQL.Proof
+}
+
+// agedView is what a peer told of itself with the lag that it has by now.
+func (p *Peer) agedView() api.MemberView {
+	m := p.Member
+	if lag, known := p.Lag(); known && m.Role != api.RoleLeader {
+		my, s := *m.MySQL, lag.Seconds()
+		my.LagSeconds, m.MySQL = &s, &my
+	}
+	return m
+}
+
+// unknownView is a peer that has just fallen silent: what it is stays, how it does is not known.
+func (p *Peer) unknownView() api.MemberView {
+	m := p.Member
+	m.State, m.Reason, m.ReasonCode = api.StateUnknown, "it has fallen silent; "+p.Silence(), ha.Unreachable
+	m.Seed, m.VIPs, m.Heavy, m.ApplyError, m.Links, m.Warnings, m.DiskFull = nil, nil, nil, nil, nil, nil, ""
+	m.Router.Connections, m.Router.TiedSessions = 0, nil
+	if m.MySQL != nil {
+		my := *m.MySQL
+		my.LagSeconds, my.LagBytes, my.CatchUpSeconds = nil, nil, nil
+		m.MySQL = &my
+	}
+	return m
+}

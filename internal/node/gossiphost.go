@@ -1,0 +1,34 @@
+package node
+
+import (
+	"trireme/internal/config"
+	"trireme/internal/node/gossip"
+	"trireme/internal/transport"
+)
+
+// gossipHost is what gossip sees of this node.
+type gossipHost struct{ n *Node }
+
+func (h gossipHost) Settings() *config.Cluster { return h.n.Settings() }
+
+func (h gossipHost) Links() *transport.Transport { return h.n.tr }
+
+func (h gossipHost) Status() gossip.Status { return h.n.myStatus() }
+
+func (h gossipHost) Heard(p *gossip.Peer) {
+	n := h.n
+	n.cons.SetLeastTimeout(n.gossip.LeastTimeout())
+	n.acks.SetClocks(n.gossip.Clocks())
+	if p.Rules != nil {
+		n.acks.HeardRules(p.Member.Raft.Term, p.Rules)
+	}
+}
+
+func (h gossipHost) WakeLoop() { h.n.poke() }
+
+// HandleStatus takes a peer's status.
+func (n *Node) HandleStatus(from uint64, payload []byte) {
+	if n.isUp() {
+		n.gossip.Hear(from, payload)
+	}
+}
