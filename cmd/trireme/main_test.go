@@ -250,6 +250,9 @@ func (f *fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
 func (f *fake) Load() api.LoadView           { return api.LoadView{} }
 
 func (f *fake) Period(_ context.Context, from, to time.Time) (api.PeriodView, error) {
+	if begin := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC); to.Before(begin) {
+		return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Oldest: &begin}, nil
+	}
 	return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Buckets: []api.Interval{{At: from, Seconds: 60, MySQLSeconds: 60, LeaderS: 60, Transactions: 600, Looks: 60, Active: map[string]int{"client": 5}}},
 		Statements: []api.StatementLoad{{Schema: "app", Digest: "abc", Text: "select * from t where a = ?", Count: 3, TimeS: 1.5}}}, nil
 }

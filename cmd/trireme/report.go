@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -38,6 +39,9 @@ func (c *reportCmd) Run(e *env) error {
 	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.Report, error) {
 		return gather(ctx, client, from, to)
 	})
+	if err == nil {
+		err = recorded(r)
+	}
 	if err != nil {
 		return err
 	}
@@ -64,6 +68,32 @@ func (c *reportCmd) Run(e *env) error {
 	}
 	fmt.Fprintln(e.out, c.Output)
 	return nil
+}
+
+// recorded fails if a report has nothing to show, and says which period has.
+func recorded(r api.Report) error {
+	var since time.Time
+	var problems []string
+	for _, n := range r.Nodes {
+		if len(n.Buckets) > 0 || len(n.Statements) > 0 {
+			return nil
+		}
+		if n.Oldest != nil && (since.IsZero() || n.Oldest.Before(since)) {
+			since = *n.Oldest
+		}
+		if n.Problem != "" {
+			problems = append(problems, n.Node+": "+n.Problem)
+		}
+	}
+	if len(r.Events) > 0 {
+		return nil
+	}
+	begins := "no node that answers has recorded anything yet"
+	if !since.IsZero() {
+		begins = "what the nodes have recorded begins at " + clock(since)
+	}
+	return api.Errorf(api.KindNotFound, "nothing was recorded from %s to %s", clock(r.From), clock(r.To)).
+		With("%s", strings.Join(append([]string{begins}, problems...), "; "))
 }
 
 // writeReport closes the file, too.

@@ -3,12 +3,15 @@ package advise
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
 	"trireme/internal/check"
@@ -24,6 +27,7 @@ const (
 // server is the sessions on one mysqld.
 type server struct {
 	name string
+	user string
 	db   *sql.DB
 }
 
@@ -69,7 +73,7 @@ func (o Options) servers() ([]*server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &server{m.Name, db}
+		s := &server{m.Name, o.User, db}
 		if m.Name == o.View.Leader {
 			out, led = slices.Insert(out, 0, s), true
 		} else {
@@ -87,9 +91,37 @@ func (s *server) rows(ctx context.Context, q string) ([]map[string]string, error
 	defer cancel()
 	rows, err := mysqld.ReadAll(ctx, s.db, q)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.name, err)
+		return nil, s.refused(err)
 	}
 	return rows, nil
+}
+
+// MySQL server error numbers (mysqld_error.h): the login, or the right that a statement needs, is refused.
+const (
+	erDBAccessDenied       = 1044
+	erAccessDenied         = 1045
+	erTableAccessDenied    = 1142
+	erSpecificAccessDenied = 1227
+	erAccessDeniedNoPwd    = 1698
+)
+
+// refused says which account to make or which rights to grant, if that is what the server misses.
+func (s *server) refused(err error) error {
+	account := "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s.user) + "'"
+	grant := "GRANT SELECT, PROCESS, TRIGGER ON *.* TO " + account
+	var number uint16
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		number = e.Number
+	}
+	switch number {
+	case erAccessDenied, erAccessDeniedNoPwd:
+		return api.Errorf(api.KindForbidden, "%s refuses the login as %s: %v", s.name, account, err).
+			With("give its password in $TRIREME_MYSQL_PASSWORD or with --password-file; or make the account, on the leader: CREATE USER %s IDENTIFIED BY '…' REQUIRE SSL; %s",
+				account, grant)
+	case erDBAccessDenied, erTableAccessDenied, erSpecificAccessDenied:
+		return api.Errorf(api.KindForbidden, "%s lacks a right on %s: %v", account, s.name, err).With("on the leader: %s", grant)
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
 }
 
 // number reads what a server prints as one; NULL is 0.

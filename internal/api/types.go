@@ -435,6 +435,8 @@ type RouterView struct {
 	// TiedSessions are sessions on the read-write and the splitting port that a planned switchover ends: what ties them
 	// to the leader, and how many each.
 	TiedSessions map[string]int `json:"tied_sessions,omitempty"`
+	// FollowedSessions are the others on those two ports: they survive a planned switchover.
+	FollowedSessions int `json:"followed_sessions,omitempty"`
 }
 
 // TiedSessions is the sum of those of several routers; nil: no tied sessions.
@@ -546,7 +548,10 @@ type SwitchoverResult struct {
 	// now.
 	OpenTransactions []OpenTransaction `json:"open_transactions"`
 	OpenCount        int               `json:"open_count"`      // of all of them
-	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld
+	ConnectionsCut   int               `json:"connections_cut"` // to the old leader's mysqld, those of routers included
+	// SessionsMoved are sessions of clients that the nodes' routers moved to the new leader, as those last told. A router
+	// alone does not tell.
+	SessionsMoved int `json:"sessions_moved,omitempty"`
 	// TiedSessions are, with DryRun, those that would end; see RouterView.
 	TiedSessions map[string]int `json:"tied_sessions,omitempty"`
 }

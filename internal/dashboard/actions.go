@@ -88,10 +88,24 @@ func (p *Pages) switchOver(w http.ResponseWriter, r *http.Request, to, term stri
 	// What has begun goes on to its end, whether or not the browser waits for it.
 	res, err := p.opts.Source.Switchover(context.WithoutCancel(r.Context()), api.SwitchoverRequest{To: to, IfTerm: n})
 	if err == nil {
-		page.Done = fmt.Sprintf("%s leads in term %d. Writes were closed for %.0f ms; %d connections were cut, %d open transactions rolled back.",
-			res.To, res.Term, res.WriteGapMS, res.ConnectionsCut, res.OpenCount)
+		page.Done = switchoverText(res)
 	}
 	p.show(w, r, page, "switchover to "+to, err)
+}
+
+// switchoverText says what a switchover did, and first what became of clients: a session that moved has lost nothing.
+func switchoverText(res api.SwitchoverResult) string {
+	text, what := fmt.Sprintf("%s leads in term %d. Writes were closed for %.0f ms.", res.To, res.Term, res.WriteGapMS), "connection"
+	if res.SessionsMoved > 0 {
+		text, what = text+fmt.Sprintf(" %s moved to %s.", count(res.SessionsMoved, "session"), res.To), "other connection"
+	}
+	if others := res.ConnectionsCut - res.SessionsMoved; others > 0 {
+		text += fmt.Sprintf(" %s to %s ended; clients connect again unless a router of their own moved them.", count(others, what), res.From)
+	}
+	if res.OpenCount > 0 {
+		text += fmt.Sprintf(" Rolled back: %s.", count(res.OpenCount, "open transaction"))
+	}
+	return text
 }
 
 // maxPause that the page offers.

@@ -127,7 +127,7 @@ func (f *fake) calls() string {
 }
 
 func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
-	res := api.SwitchoverResult{From: "n1", To: "n2", Term: 7, DryRun: req.DryRun, WriteGapMS: 41, OpenCount: 1, ConnectionsCut: 3,
+	res := api.SwitchoverResult{From: "n1", To: "n2", Term: 7, DryRun: req.DryRun, WriteGapMS: 41, OpenCount: 1, ConnectionsCut: 3, SessionsMoved: 2,
 		Candidates:       []api.Candidate{{Name: "n2", Eligible: true, Reason: "weight 100, 3 entries to apply"}, {Name: "n3", Reason: "its vote is needed"}},
 		OpenTransactions: []api.OpenTransaction{{User: "app", Host: "10.0.0.7", AgeS: 12, Rows: 40, Statement: "UPDATE t SET x = '" + evil + "'"}}}
 	return res, f.note("switchover to=%q dry=%v term=%d", req.To, req.DryRun, req.IfTerm)

@@ -369,7 +369,8 @@ func TestActions(t *testing.T) {
 	if !strings.Contains(dry, `name="term" value="7"`) || !strings.Contains(dry, "10.0.0.7") || strings.Contains(dry, "<script>alert") {
 		t.Errorf("dry run: %s", dry)
 	}
-	does("/ui/switchover", `switchover to="n2" dry=false term=7`, "n2 leads in term 7", "to", "n2", "term", "7")
+	does("/ui/switchover", `switchover to="n2" dry=false term=7`, "n2 leads in term 7. Writes were closed for 41 ms. 2 sessions moved to n2. "+
+		"1 other connection to n1 ended; clients connect again unless a router of their own moved them. Rolled back: 1 open transaction.", "to", "n2", "term", "7")
 	does("/ui/pause", "pause 1h0m0s", "off until 2026-11-22 13:00:00Z", "for", "1h")
 	does("/ui/pause", "pause 0s", "off until", "for", "")
 	does("/ui/resume", "resume", "failover is on")
@@ -510,4 +511,19 @@ func FuzzSession(f *testing.F) {
 			t.Errorf("%q is a code", text)
 		}
 	})
+}
+
+// TestSwitchoverText: sessions that moved are not told as lost, and what did not happen is not told.
+func TestSwitchoverText(t *testing.T) {
+	for want, res := range map[string]api.SwitchoverResult{
+		"n2 leads in term 7. Writes were closed for 41 ms. 2 sessions moved to n2.": {SessionsMoved: 2, ConnectionsCut: 2},
+		"n2 leads in term 7. Writes were closed for 41 ms.":                         {},
+		"n2 leads in term 7. Writes were closed for 41 ms. 3 connections to n1 ended; clients connect again unless a router of their own moved them.": {
+			ConnectionsCut: 3},
+	} {
+		res.From, res.To, res.Term, res.WriteGapMS = "n1", "n2", 7, 41
+		if got := switchoverText(res); got != want {
+			t.Errorf("%s\nnot %s", got, want)
+		}
+	}
 }

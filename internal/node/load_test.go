@@ -272,10 +272,13 @@ func TestRouterMetrics(t *testing.T) {
 func TestTiedSessions(t *testing.T) {
 	n := listener(t)
 	n.router = router.New(router.Config{})
-	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}}}}
+	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}, FollowedSessions: 3}}}
 	n.gossip.Peers()[1], n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: told}, &gossip.Peer{Status: told}
 	n.HandleStatus(3, []byte(`{"member": {"name": "db3", "router": {"rw_port": 6446}}}`))
 	if got := n.tiedSessions(); !maps.Equal(got, map[string]int{"user locks": 2}) {
 		t.Errorf("%v", got)
+	}
+	if got := n.followedSessions(); got != 3 {
+		t.Errorf("%d sessions would move, not 3", got)
 	}
 }

@@ -66,7 +66,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort,
-			Connections: n.clients.connections, TiedSessions: n.clients.tied},
+			Connections: n.clients.connections, TiedSessions: n.clients.tied, FollowedSessions: n.clients.followed},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	m.State, m.Reason = n.stateLocked()
@@ -172,13 +172,14 @@ func (n *Node) routes() {
 // clients is what the router counted when this node's status was last due: it looks at each session for it.
 type clients struct {
 	connections int
+	followed    int                     // of the read-write and the splitting port
 	tied        map[string]int          // never changed
 	ports       map[string]api.PortView // never changed
 }
 
 func (n *Node) countClients() {
 	s := n.router.Stats()
-	c := clients{tied: s.TiedBy, ports: map[string]api.PortView{}}
+	c := clients{followed: s.RW.Followed + s.Split.Followed, tied: s.TiedBy, ports: map[string]api.PortView{}}
 	for port, p := range map[string]router.PortStats{"rw": s.RW, "ro": s.RO, "split": s.Split, "stream": s.Stream} {
 		c.ports[port] = api.PortView{Sessions: p.Followed + p.Tied, Waiting: p.Held, Tied: p.Tied}
 	}
@@ -191,15 +192,26 @@ func (n *Node) countClients() {
 }
 
 // tiedSessions is what a planned switchover would end now, as far as nodes' routers told: why, and how many.
-func (n *Node) tiedSessions() map[string]int {
+func (n *Node) tiedSessions() map[string]int { return api.TiedSessions(n.routersNow()...) }
+
+// followedSessions is how many sessions a planned switchover moves now, as far as nodes' routers told.
+func (n *Node) followedSessions() (sum int) {
+	for _, r := range n.routersNow() {
+		sum += r.FollowedSessions
+	}
+	return sum
+}
+
+// routersNow is what the routers of the nodes that are heard have told last of their sessions.
+func (n *Node) routersNow() []api.RouterView {
 	n.countClients()
 	n.mu.Lock()
-	views := []api.RouterView{{TiedSessions: n.clients.tied}}
+	views := []api.RouterView{{TiedSessions: n.clients.tied, FollowedSessions: n.clients.followed}}
 	n.mu.Unlock()
 	for _, s := range n.gossip.Members() {
 		views = append(views, s.Member.Router)
 	}
-	return api.TiedSessions(views...)
+	return views
 }
 
 // routerConfig is this node's router's.

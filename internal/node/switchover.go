@@ -38,6 +38,7 @@ type moved struct {
 	closing time.Duration            // when writes began to close; 0: they did not
 	open    []mysqld.OpenTransaction // that were rolled back
 	cut     int                      // connections of applications
+	carried int                      // sessions that routers moved, as those last told
 }
 
 // finish answers the operator, once.
@@ -164,6 +165,7 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
 	}
 	failpoint.Hit("switchover.before-close")
+	m.carried = n.followedSessions()
 	if m.err = n.closeWrites(ctx, l, a.Term, &m); m.err != nil {
 		return m
 	}
@@ -493,6 +495,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, err
 	}
 	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.open), len(m.open), m.cut
+	res.SessionsMoved = m.carried
 	if m.err != nil {
 		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.err)
 		if m.cut > 0 {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -115,6 +116,9 @@ func New(cfg Config) (*Transport, error) {
 		return nil, err
 	}
 	ln, err := ListenTCP(cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("peer: port %s is in use; stop what listens there or set another one in [peer] listen: %w", cfg.Listen, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)
 	}

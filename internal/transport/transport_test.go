@@ -353,6 +353,19 @@ func TestSnapshotStatusIsReported(t *testing.T) {
 	}
 }
 
+// TestPortInUse: the advice is the one that the API's port gives.
+func TestPortInUse(t *testing.T) {
+	l, err := ListenTCP("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = New(Config{ID: 1, Cluster: testCluster, Listen: l.Addr().String(), TLS: tlsOf(bundle(t, testCA(), 1)), Handler: &node{}})
+	if err == nil || !strings.Contains(err.Error(), "is in use; stop what listens there or set another one in [peer] listen") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // runChild is a node in a process of its own: TestKilledPeerIsSeenAtOnce kills it.
 func runChild(dir string) {
 	b, err := pki.LoadBundle(dir)

@@ -93,7 +93,7 @@ func (p *Peer) unknownView() api.MemberView {
 	m := p.Member
 	m.State, m.Reason, m.ReasonCode = api.StateUnknown, "it has fallen silent; "+p.Silence(), ha.Unreachable
 	m.Seed, m.VIPs, m.Heavy, m.ApplyError, m.Links, m.Warnings, m.DiskFull = nil, nil, nil, nil, nil, nil, ""
-	m.Router.Connections, m.Router.TiedSessions = 0, nil
+	m.Router.Connections, m.Router.TiedSessions, m.Router.FollowedSessions = 0, nil, 0
 	if m.MySQL != nil {
 		my := *m.MySQL
 		my.LagSeconds, my.LagBytes, my.CatchUpSeconds = nil, nil, nil
