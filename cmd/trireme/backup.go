@@ -284,10 +284,7 @@ func (c *backupListCmd) Run(e *env) error {
 	fmt.Fprintf(e.out, "backup of cluster %s · %s · log in %s, %d MiB\n", have.Cluster, copies(len(lines)), count(len(have.Segments), "segment", "segments"), bytes>>20)
 	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
 	for _, l := range lines {
-		restorable := fmt.Sprintf("entries %d to %d", l.From, l.To)
-		if !l.Since.IsZero() {
-			restorable = fmt.Sprintf("%s to %s (%s)", l.Since.Format(time.RFC3339), l.Until.Format(time.RFC3339), restorable)
-		}
+		restorable := momentsText(l.Since, l.Until, l.From, l.To)
 		if l.Problem != "" {
 			restorable = e.bad("none: ") + l.Problem
 		}
@@ -304,6 +301,15 @@ func (c *backupListCmd) Run(e *env) error {
 	}
 	printProblems(e, have.Damaged)
 	return nil
+}
+
+// momentsText is what can be restored: moments if they are known, and entries of the log.
+func momentsText(since, until time.Time, from, to uint64) string {
+	entries := fmt.Sprintf("entries %d to %d", from, to)
+	if since.IsZero() {
+		return entries
+	}
+	return fmt.Sprintf("%s to %s (%s)", since.Format(time.RFC3339), until.Format(time.RFC3339), entries)
 }
 
 type backupVerifyCmd struct {
@@ -351,7 +357,8 @@ func printVerification(e *env, v *backup.Verification) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		fmt.Fprintf(e.out, "copy %s: entries %d to %d can be restored\n", name, v.Restorable[name].From, v.Restorable[name].To)
+		r := v.Restorable[name]
+		fmt.Fprintf(e.out, "copy %s: %s can be restored\n", name, momentsText(r.Since, r.Until, r.From, r.To))
 	}
 	printProblems(e, v.Problems)
 	switch {
@@ -389,8 +396,13 @@ func (c *backupPruneCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.out, p)
 	}
+	printPruned(e, p, c.DryRun)
+	return nil
+}
+
+func printPruned(e *env, p *backup.Pruned, dry bool) {
 	verb := "removed"
-	if c.DryRun {
+	if dry {
 		verb = "to remove"
 	}
 	fmt.Fprintf(e.out, "%s: %s and %s of log, %d MiB\n", verb, copies(len(p.Copies)), count(p.Segments, "segment", "segments"), p.Bytes>>20)
@@ -398,7 +410,9 @@ func (c *backupPruneCmd) Run(e *env) error {
 		fmt.Fprintf(e.out, "%s the copy %s\n", verb, name)
 	}
 	fmt.Fprintf(e.out, "kept: %s, and the log from entry %d on\n", copies(len(p.Kept)), p.First)
-	return nil
+	if !p.Since.IsZero() {
+		fmt.Fprintf(e.out, "the earliest moment that can be restored: %s\n", p.Since.Format(time.RFC3339))
+	}
 }
 
 func (c *backupPruneCmd) retention() (r backup.Retention, err error) {

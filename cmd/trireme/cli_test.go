@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,53 @@ func TestPageOfVerbs(t *testing.T) {
 	}
 	if !bytes.Equal(got, b.Bytes()) {
 		t.Error("docs/cli.md is not what --help says: make manual")
+	}
+}
+
+// TestEnvironment: the manual has each variable of ours that a flag or the program reads.
+func TestEnvironment(t *testing.T) {
+	told := map[string]bool{}
+	for _, row := range environment {
+		told[row[0]] = true
+	}
+	for _, v := range cli.Verbs(declarations(t).Node) {
+		for _, f := range cli.Flags(v) {
+			for _, name := range f.Envs {
+				if strings.HasPrefix(name, "TRIREME_") && !told[name] {
+					t.Errorf("the manual lacks %s of %s --%s", name, v.Path(), f.Name)
+				}
+			}
+		}
+	}
+	reads := regexp.MustCompile(`Getenv\("(TRIREME_\w+)"\)`)
+	for _, pattern := range []string{"*.go", "../../internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range reads.FindAllSubmatch(text, -1) {
+				if !strings.HasSuffix(file, "_test.go") && !told[string(m[1])] {
+					t.Errorf("the manual lacks %s, which %s reads", m[1], file)
+				}
+			}
+		}
+	}
+}
+
+// TestCommonFlags: the page tells of flags that many verbs have once, and each of those verbs has a link to them.
+func TestCommonFlags(t *testing.T) {
+	var b strings.Builder
+	if err := manual.Markdown(&b, declarations(t)); err != nil {
+		t.Fatal(err)
+	}
+	if page := b.String(); strings.Count(page, "| `--token-file=FILE` |") != 1 || strings.Count(page, "(#common-flags)") < 30 ||
+		!strings.Contains(page, "| `--cluster=\"main\"` | Name of the cluster. |") {
+		t.Error("the page repeats common flags, lacks the links to them, or leaves out another flag of their name")
 	}
 }
 

@@ -238,8 +238,9 @@ func (c *addCmd) Run(e *env) error {
 	if res.Role != config.RoleVoter {
 		role = " --role " + res.Role
 	}
-	fmt.Fprintf(e.out, "On the new host, before %s, run:\n\n  trireme join --name %s%s -\n\n",
+	fmt.Fprintf(e.out, "On the new host, before %s, run:\n\n  trireme join --name %s%s --host %[2]s -\n\n",
 		res.Expires.Local().Format("2006-01-02 15:04"), c.Name, role)
+	fmt.Fprintf(e.out, "--host is the name or address by which the other nodes reach it.\n")
 	fmt.Fprintf(e.out, "It reads this token from its standard input; an argument could be seen by every account of that host:\n\n%s\n\n", res.Token)
 	fmt.Fprintf(e.out, "The token works once. Anybody who has it can become a node and read all data.\n")
 	return nil

@@ -27,11 +27,13 @@ var (
 		{"TRIREME_API", "Node to talk to, when --api is not given."},
 		{"TRIREME_CLUSTER", "Whose credential in ~/.config/trireme to use when there are several."},
 		{"TRIREME_TOKEN", "The operator's token, when --token-file is not given."},
+		{"TRIREME_CA", "The cluster's CA, when --cluster-ca is not given: for a token that comes without it."},
 		{"TRIREME_CONFIG", "Settings of this host's node, in place of /etc/trireme/trireme.toml."},
 		{"TRIREME_JOIN_TOKEN", "Join token of join and adopt."},
 		{"TRIREME_MYSQL_PASSWORD", "Password of --user of adopt, check and advise, when --password-file is not given."},
 		{"EDITOR", "For config edit without arguments."},
 		{"MYSQLD", "mysqld to run, when mysql.binary is not set."},
+		{"TRIREME_CACHE", "Folder in which a MySQL is looked for that was downloaded. Default: ~/.cache/trireme."},
 		{"NO_COLOR", "If not empty, print no colours. Output that is not a terminal never has them."},
 	}
 )
@@ -41,4 +43,5 @@ var (
 //go:embed cli.md
 var cliIntro string
 
-var manual = cli.Manual{Intro: cliIntro, ExitCodes: exitCodes, Kinds: api.Kinds, Environment: environment}
+var manual = cli.Manual{Intro: cliIntro, ExitCodes: exitCodes, Kinds: api.Kinds, Environment: environment,
+	Common: []string{"api", "cluster", "token-file", "cluster-ca", "as-node"}}

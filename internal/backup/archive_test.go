@@ -260,7 +260,7 @@ func TestKilled(t *testing.T) {
 	}
 	v, err := Verify(t.Context(), to, nil)
 	check(t, err)
-	if len(v.Problems) > 0 || v.Restorable[b.Name] != (Stretch{5, s.last()}) {
+	if len(v.Problems) > 0 || v.Restorable[b.Name].Stretch != (Stretch{5, s.last()}) {
 		t.Errorf("%+v", v)
 	}
 }

@@ -69,7 +69,12 @@ func read(s Store) (*Contents, error) {
 	if err := c.readBases(id); err != nil {
 		return nil, err
 	}
-	// It is stored now and then only.
+	c.reach()
+	return c, nil
+}
+
+// reach brings Reached up to the last segment: it is stored now and then only.
+func (c *Contents) reach() {
 	if n := len(c.Segments); n > 0 && c.Segments[n-1].Last > c.Reached.Index {
 		last := &c.Segments[n-1]
 		c.Reached.Index, c.Reached.GTIDs = last.Last, last.Before.Union(last.GTIDs)
@@ -79,7 +84,6 @@ func read(s Store) (*Contents, error) {
 			}
 		}
 	}
-	return c, nil
 }
 
 // whose says which cluster's backup a store is, and that its key is ours. Nothing is written before that: it may be no
@@ -229,7 +233,14 @@ type Verification struct {
 	Bytes    int64     `json:"bytes"` // that were read
 	Problems []Problem `json:"problems"`
 	// Restorable are the stretches of log that a copy can be brought forward along, by the copy's name.
-	Restorable map[string]Stretch `json:"restorable"`
+	Restorable map[string]Restorable `json:"restorable"`
+}
+
+// Restorable is a stretch with its moments: see Contents.Moments.
+type Restorable struct {
+	Stretch
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Stretch is what one copy can be restored to.
@@ -253,7 +264,7 @@ func Verify(ctx context.Context, s Store, object func(name string)) (*Verificati
 		return nil, err
 	}
 	defer func() { _ = still.Close() }()
-	v := &Verification{Cluster: id.Cluster, Problems: []Problem{}, Restorable: map[string]Stretch{}}
+	v := &Verification{Cluster: id.Cluster, Problems: []Problem{}, Restorable: map[string]Restorable{}}
 	c := &Contents{Cluster: id.Cluster, ClusterID: id.ClusterID, store: s}
 	if err := getSealed(s, reachedName, &c.Reached); err != nil && !errors.Is(err, ErrMissing) {
 		if err := v.found(reachedName, err); err != nil {
@@ -272,6 +283,7 @@ func Verify(ctx context.Context, s Store, object func(name string)) (*Verificati
 	if err := c.whole(); err != nil {
 		v.Problems = append(v.Problems, Problem{logPrefix, err.Error()})
 	}
+	c.reach()
 	if err := v.bases(ctx, c, id, object); err != nil {
 		return nil, err
 	}
@@ -350,7 +362,8 @@ func (v *Verification) bases(ctx context.Context, c *Contents, id identity, obje
 			v.Problems = append(v.Problems, Problem{name, err.Error()})
 			continue
 		}
-		v.Restorable[b.Name] = stretch
+		since, until := c.Moments(&b, stretch)
+		v.Restorable[b.Name] = Restorable{stretch, since, until}
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type Pruned struct {
 	Segments int      `json:"segments"` // of log that are gone
 	Bytes    int64    `json:"bytes"`    // of both, about
 	First    uint64   `json:"first"`    // entry with which the log begins now
+	// Since is the first moment that what is kept can be restored to; zero: not known.
+	Since time.Time `json:"restorable_since,omitzero"`
 }
 
 // trimmed is log/pruned.json: that the log begins with an entry is no damage.
@@ -76,10 +78,13 @@ func Prune(ctx context.Context, d Place, keep Retention, now time.Time, dry bool
 			p.Segments, p.Bytes = p.Segments+1, p.Bytes+c.Segments[i].Bytes
 		}
 	}
+	drops := c.Bases[:drop]
+	c.Bases = c.Bases[drop:]
+	p.Since = c.earliest()
 	if dry {
 		return p, nil
 	}
-	return p, errors.Join(dropCopies(d, c.Bases[:drop]), dropLog(d, first))
+	return p, errors.Join(dropCopies(d, drops), dropLog(d, first))
 }
 
 // holdAlone waits for a merge.

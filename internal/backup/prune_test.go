@@ -160,7 +160,46 @@ func TestPruneWithin(t *testing.T) {
 	check(t, err)
 	v, err := Verify(t.Context(), to, nil)
 	check(t, err)
-	if p.Segments != 1 || len(p.Copies) != 1 || v.Restorable[b.Name] != (Stretch{b.Last, s.last()}) || len(v.Problems) > 0 {
+	if p.Segments != 1 || len(p.Copies) != 1 || v.Restorable[b.Name].Stretch != (Stretch{b.Last, s.last()}) || len(v.Problems) > 0 {
 		t.Errorf("removed %+v, left %+v", p, v)
+	}
+}
+
+// TestMomentsAreTold: Verify tells the moments that Read tells, and Prune the first one of what is left.
+func TestMomentsAreTold(t *testing.T) {
+	s, to := newScript(t), newDir(t)
+	var copies []*Base
+	for i := range 2 {
+		s.some(6)
+		s.archive(to)
+		b := testBase(t, s, to, s.last(), s.last())
+		c, err := Read(to)
+		check(t, err)
+		b.Made = c.Reached.Newest.Add(time.Duration(i-3) * time.Hour)
+		check(t, putSealed(to, b.manifest(), b))
+		copies = append(copies, b)
+	}
+	s.some(6)
+	s.archive(to)
+	c, err := Read(to)
+	check(t, err)
+	v, err := Verify(t.Context(), to, nil)
+	check(t, err)
+	var since []time.Time
+	for i, b := range copies {
+		stretch, err := c.Restorable(&c.Bases[i])
+		check(t, err)
+		from, until := c.Moments(&c.Bases[i], stretch)
+		if r := v.Restorable[b.Name]; from.IsZero() || !r.Since.Equal(from) || !r.Until.Equal(until) {
+			t.Errorf("verify tells %+v of %s, not %v to %v", r, b.Name, from, until)
+		}
+		since = append(since, from)
+	}
+	for keep, want := range map[int]time.Time{2: since[0], 1: since[1]} {
+		p, err := Prune(t.Context(), to, Retention{Copies: keep}, began, true)
+		check(t, err)
+		if !p.Since.Equal(want) {
+			t.Errorf("with %d copies the first moment is told as %v, not %v", keep, p.Since, want)
+		}
 	}
 }

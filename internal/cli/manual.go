@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -19,6 +20,7 @@ type Manual struct {
 	ExitCodes   [][2]string    // and what each means
 	Kinds       []api.KindInfo // of errors
 	Environment [][2]string    // variables
+	Common      []string       // flags that many verbs have, all of them: the page in Markdown tells them once
 }
 
 // Write writes the man pages into a directory, or the page of all verbs as Markdown to out.
@@ -175,8 +177,9 @@ func (m Manual) Markdown(w io.Writer, app *kong.Application) error {
 	for _, row := range m.Environment {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", row[0], cell(row[1]))
 	}
-	b.WriteString("\n## Verbs\n\n| verb | |\n|-|-|\n")
 	all := Verbs(app.Node)[1:]
+	m.common(&b, all)
+	b.WriteString("\n## Verbs\n\n| verb | |\n|-|-|\n")
 	for _, v := range all {
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", v.Path(), strings.ReplaceAll(v.FullPath(), " ", "-"), cell(sentence(v.Help)))
 	}
@@ -186,18 +189,57 @@ func (m Manual) Markdown(w io.Writer, app *kong.Application) error {
 		for _, a := range v.Positional {
 			rows = append(rows, [2]string{a.Summary(), a.Help})
 		}
+		shared := m.sharedBy(v)
 		for _, f := range Flags(v) {
-			rows = append(rows, [2]string{spelling(f), kong.DefaultHelpValueFormatter(f.Value)})
+			if shared == nil || !slices.Contains(m.Common, f.Name) {
+				rows = append(rows, [2]string{spelling(f), kong.DefaultHelpValueFormatter(f.Value)})
+			}
 		}
-		if len(rows) > 0 {
-			b.WriteString("\n| | |\n|-|-|\n")
-		}
-		for _, row := range rows {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.ReplaceAll(row[0], "|", `\|`), cell(row[1]))
+		table(&b, rows)
+		if shared != nil {
+			b.WriteString("\nAnd the [common flags](#common-flags).\n")
 		}
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// sharedBy are the common flags of a verb; nil: it lacks one of them.
+func (m Manual) sharedBy(v *kong.Node) (shared []*kong.Flag) {
+	for _, f := range Flags(v) {
+		if slices.Contains(m.Common, f.Name) {
+			shared = append(shared, f)
+		}
+	}
+	if len(shared) < len(m.Common) {
+		return nil
+	}
+	return shared
+}
+
+// common writes the flags that many verbs have.
+func (m Manual) common(b *bytes.Buffer, verbs []*kong.Node) {
+	for _, v := range verbs {
+		rows := [][2]string{}
+		for _, f := range m.sharedBy(v) {
+			rows = append(rows, [2]string{spelling(f), kong.DefaultHelpValueFormatter(f.Value)})
+		}
+		if len(rows) > 0 {
+			b.WriteString("\n## Common flags\n\nOf all verbs that ask a cluster; below, such a verb has a link to them.\n")
+			table(b, rows)
+			return
+		}
+	}
+}
+
+// table writes flags or arguments, if there are any.
+func table(b *bytes.Buffer, rows [][2]string) {
+	if len(rows) > 0 {
+		b.WriteString("\n| | |\n|-|-|\n")
+	}
+	for _, row := range rows {
+		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(row[0], "|", `\|`), cell(row[1]))
+	}
 }
 
 // cell keeps a text in its column.
