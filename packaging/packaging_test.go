@@ -175,3 +175,60 @@ func TestUnitsRunVerbs(t *testing.T) {
 		}
 	}
 }
+
+// TestSampleUnits: what the samples run is in the command line's own page, systemd understands them, and the page on backups names each.
+func TestSampleUnits(t *testing.T) {
+	page, err := os.ReadFile("../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../docs/ops/backup.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, err := filepath.Glob("examples/*")
+	if err != nil || len(samples) != 3 {
+		t.Fatal(samples, err)
+	}
+	line := regexp.MustCompile(`(?m)^Exec\w+=/usr/bin/(trireme backup [a-z]+)(.*)$`)
+	flag := regexp.MustCompile(` (--[a-z-]+)`)
+	dir := t.TempDir()
+	var copies []string
+	for _, sample := range samples {
+		b, err := os.ReadFile(sample)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(sample)
+		if !strings.Contains(string(doc), "`"+name+"`") {
+			t.Errorf("docs/ops/backup.md does not name %s", name)
+		}
+		found := line.FindAllStringSubmatch(string(b), -1)
+		if (len(found) == 0) != (filepath.Ext(name) == ".timer") {
+			t.Errorf("%s runs %d verbs", name, len(found))
+		}
+		for _, m := range found {
+			_, section, ok := strings.Cut(string(page), "\n### "+m[1]+"\n")
+			section, _, _ = strings.Cut(section, "\n### ")
+			if !ok {
+				t.Errorf("%s: there is no `%s`", name, m[1])
+			}
+			for _, f := range flag.FindAllStringSubmatch(m[2], -1) {
+				if !strings.Contains(section, "`"+f[1]+"`") && !strings.Contains(section, "`"+f[1]+"=") {
+					t.Errorf("%s: %s has no %s", name, m[1], f[1])
+				}
+			}
+		}
+		copies = append(copies, filepath.Join(dir, name))
+		if err := os.WriteFile(copies[len(copies)-1], []byte(strings.ReplaceAll(string(b), "/usr/bin/trireme", "/bin/true")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed: it has not read the samples")
+	}
+	if out, err := exec.Command(analyze, append([]string{"verify", "--man=no"}, copies...)...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze: %v\n%s", err, out)
+	}
+}

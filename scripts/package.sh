@@ -41,6 +41,7 @@ stage() {
   cp README.md LICENSE "$dir/doc/"
   cp -r docs "$dir/doc/docs"
   cp -r packaging/monitoring "$dir/doc/monitoring"
+  cp -r packaging/examples "$dir/doc/examples"
   # Measurements are read where they were made.
   rm -rf "$dir"/doc/docs/benchmarks "$dir"/doc/docs/safety/results
   {
