@@ -80,6 +80,43 @@ func TestLayout(t *testing.T) {
 
 var cellPackage = regexp.MustCompile(`^((?:cmd|internal|lab)/[a-z0-9/-]+)( P)?$`)
 
+// TestJobs: the table of jobs has each one that a node does once per interval, and no other.
+func TestJobs(t *testing.T) {
+	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	_, section, _ := strings.Cut(string(doc), "\n| job | every |")
+	section, _, _ = strings.Cut(section, "\n\n")
+	for _, m := range regexp.MustCompile("(?m)^\\| (.*?) \\|").FindAllStringSubmatch(section, -1) {
+		for _, name := range strings.Split(m[1], ", ") {
+			told[strings.Trim(name, "`")] = true
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(root, "internal", "node", "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	job := regexp.MustCompile(`n\.every\([^,]+, n\.(?:certs\.)?(\w+)`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range job.FindAllStringSubmatch(string(text), -1) {
+			if !told[m[1]] {
+				t.Errorf("docs/ARCHITECTURE.md does not tell of the job %s", m[1])
+			}
+			delete(told, m[1])
+		}
+	}
+	for name := range told {
+		t.Errorf("docs/ARCHITECTURE.md tells of the job %q, which there is not", name)
+	}
+}
+
 // parseTable reads the table below the heading "## Packages". A row may name several packages, separated by commas.
 func parseTable(doc string) (map[string]row, error) {
 	_, section, ok := strings.Cut(doc, "\n## Packages\n")
