@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -153,9 +152,7 @@ type certRevokeCmd struct {
 
 // Run has it revoked.
 func (c *certRevokeCmd) Run(e *env) error {
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.RevokeResult, error) {
-		return client.Revoke(ctx, api.RevokeRequest{What: c.What})
-	})
+	res, err := have(c.remote, e, api.Revoke, api.RevokeRequest{What: c.What})
 	if err != nil {
 		return err
 	}
@@ -174,7 +171,7 @@ type certRevokedCmd struct {
 
 // Run prints the list.
 func (c *certRevokedCmd) Run(e *env) error {
-	v, err := ask(c.remote, e, looks, (*api.Client).Revoked)
+	v, err := look(c.remote, e, looks, api.Revoked)
 	if err != nil {
 		return err
 	}

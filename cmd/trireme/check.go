@@ -86,7 +86,7 @@ func (c *checkCmd) once(e *env) error {
 	}
 	defer client.Close()
 	line := &progressLine{w: e.errOut}
-	o := check.Options{Cluster: client, User: c.User, Password: password, Only: c.Table, Share: c.Share, MaxLag: c.MaxLag, MaxBusy: c.MaxRunning, State: c.State,
+	o := check.Options{Cluster: check.Ask{Client: client}, User: c.User, Password: password, Only: c.Table, Share: c.Share, MaxLag: c.MaxLag, MaxBusy: c.MaxRunning, State: c.State,
 		Say: line.say, Progress: func(p check.Progress) { line.show(checkText(p)) }}
 	res, err := check.Run(e.ctx, o)
 	if err == nil && c.Repair && len(res.Differences) > 0 {

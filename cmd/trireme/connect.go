@@ -209,6 +209,16 @@ func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Conte
 	return f(client, ctx)
 }
 
+// have asks for a change.
+func have[Req, Res any](r remote, e *env, verb api.Verb[Req, Res], req Req) (Res, error) {
+	return ask(r, e, changes, func(client *api.Client, ctx context.Context) (Res, error) { return verb.Ask(ctx, client, req) })
+}
+
+// look asks for something to look at.
+func look[V any](r remote, e *env, what intent, query api.Query[V]) (V, error) {
+	return ask(r, e, what, func(client *api.Client, ctx context.Context) (V, error) { return query.Ask(ctx, client) })
+}
+
 // credentials that may be the right one, the best first. Those without a token only let read.
 func (r remote) credentials() ([]setup.Credential, error) {
 	stored, err := setup.Credentials("")

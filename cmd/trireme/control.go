@@ -56,7 +56,7 @@ func (c *switchoverCmd) Run(e *env) error {
 				return res, err
 			}
 		}
-		return client.Switchover(ctx, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+		return api.Switchover.Ask(ctx, client, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
 	})
 	if err != nil {
 		return err
@@ -225,9 +225,7 @@ func (c *addCmd) Run(e *env) error {
 	if err := config.CheckName("node", c.Name); err != nil {
 		return usagef("%v", err)
 	}
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.JoinTokenResult, error) {
-		return client.NewJoinToken(ctx, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, IfTerm: c.IfTerm})
-	})
+	res, err := have(c.remote, e, api.NewJoinToken, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, IfTerm: c.IfTerm})
 	if err != nil {
 		return err
 	}

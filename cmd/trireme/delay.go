@@ -27,15 +27,15 @@ func (c *delayCmd) Run(e *env) error {
 	req := api.DelayRequest{Name: c.Node}
 	switch {
 	case c.Hold:
-		req.Order = api.Hold
+		req.Order = api.OrderHold
 	case c.StopBefore != "":
-		req.Order, req.GTID = api.StopBefore, c.StopBefore
+		req.Order, req.GTID = api.OrderStopBefore, c.StopBefore
 	case c.StopAfter != "":
-		req.Order, req.GTID = api.StopAfter, c.StopAfter
+		req.Order, req.GTID = api.OrderStopAfter, c.StopAfter
 	case c.Now:
-		req.Order = api.ApplyNow
+		req.Order = api.OrderApplyNow
 	case c.Resume:
-		req.Order = api.Resume
+		req.Order = api.OrderResume
 	}
 	if req.GTID != "" {
 		if _, err := gtid.ParseGTID(req.GTID); err != nil {
@@ -46,7 +46,7 @@ func (c *delayCmd) Run(e *env) error {
 		if err := checkNode(ctx, client, c.Node); err != nil {
 			return res, err
 		}
-		return client.Delay(ctx, req)
+		return api.Delay.Ask(ctx, client, req)
 	})
 	if err != nil {
 		return err
@@ -64,17 +64,17 @@ func delayText(name string, v api.DelayView) string {
 	switch {
 	case v.Missed:
 		text += fmt.Sprintf(": it is stopped, and its data holds %s, which it was to stop before, as a copy of another node's", v.GTID)
-	case v.Stopped && v.Order == api.StopBefore:
+	case v.Stopped && v.Order == api.OrderStopBefore:
 		text += ": it has STOPPED just before " + v.GTID
 	case v.Stopped && v.GTID != "":
 		text += ": it has STOPPED just after " + v.GTID
 	case v.Stopped:
 		text += ": it is STOPPED"
-	case v.Order == api.StopBefore:
+	case v.Order == api.OrderStopBefore:
 		text += fmt.Sprintf(": it applies all up to just before %s without delay, and stops there", v.GTID)
-	case v.Order == api.StopAfter:
+	case v.Order == api.OrderStopAfter:
 		text += fmt.Sprintf(": it applies all up to %s without delay, and stops there", v.GTID)
-	case v.Order == api.ApplyNow:
+	case v.Order == api.OrderApplyNow:
 		text += ", but applies what is committed without delay until `trireme delay " + name + " --resume`"
 	case v.Next != "":
 		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).Round(time.Second))

@@ -27,7 +27,7 @@ func (c *failoverCmd) Run(e *env) error {
 		req := api.FailoverRequest{To: c.To, Force: c.Force, IfTerm: c.IfTerm}
 		if !c.Yes {
 			req.DryRun = true
-			if res, err = client.Failover(ctx, req); err != nil {
+			if res, err = api.Failover.Ask(ctx, client, req); err != nil {
 				return res, err
 			}
 			if err := c.confirm(e, res); err != nil {
@@ -35,7 +35,7 @@ func (c *failoverCmd) Run(e *env) error {
 			}
 			req.DryRun, req.To, req.IfTerm = false, res.To, res.Term
 		}
-		return client.Failover(ctx, req)
+		return api.Failover.Ask(ctx, client, req)
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -69,9 +68,7 @@ func (c *forceCmd) Run(e *env) error {
 }
 
 func (c *forceCmd) request(e *env, req api.ForceRequest) (api.ForceReport, error) {
-	return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ForceReport, error) {
-		return client.ForceQuorum(ctx, req)
-	})
+	return have(c.remote, e, api.ForceQuorum, req)
 }
 
 // whoAmI is for the records; the cluster knows a token only.

@@ -26,7 +26,7 @@ func (c *leaveCmd) Run(e *env) error {
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.LeaveResult, error) {
 		req := api.LeaveRequest{DryRun: true, IfTerm: c.IfTerm, OpenTrxWait: &wait}
-		res, err := client.Leave(ctx, req)
+		res, err := api.Leave.Ask(ctx, client, req)
 		if err != nil || c.DryRun || res.Problem != "" {
 			return res, err
 		}
@@ -34,7 +34,7 @@ func (c *leaveCmd) Run(e *env) error {
 			return res, err
 		}
 		req.DryRun = false
-		return client.Leave(ctx, req)
+		return api.Leave.Ask(ctx, client, req)
 	})
 	if err != nil {
 		return err

@@ -138,7 +138,8 @@ func serveFake(env *testscript.Env, ca *pki.CA, view api.ClusterView) (string, e
 	if err != nil {
 		return "", err
 	}
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: view}, TLS: bundle.ServerJoinTLS()})
+	f := &fake{view: view}
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: f, Answers: f.answers(), TLS: bundle.ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		return "", err
 	}
@@ -191,6 +192,18 @@ func withoutLeader() api.ClusterView {
 type fake struct {
 	api.RouterQuestions // the command line asks none
 	view                api.ClusterView
+}
+
+// answers to all verbs and queries.
+func (f *fake) answers() []api.Answer {
+	return []api.Answer{
+		api.Switchover.By(f.Switchover), api.Failover.By(f.Failover), api.Pause.By(f.Pause), api.Resume.By(f.Resume),
+		api.Reinit.By(f.Reinit), api.Delay.By(f.Delay), api.ChangeConfig.By(f.ChangeConfig), api.RollbackConfig.By(f.RollbackConfig),
+		api.NewToken.By(f.NewToken), api.RemoveToken.By(f.RemoveToken), api.Revoke.By(f.Revoke), api.ChangeCA.By(f.ChangeCA),
+		api.NewJoinToken.By(f.NewJoinToken), api.Join.By(f.Join), api.Remove.By(f.Remove), api.Promote.By(f.Promote),
+		api.Demote.By(f.Demote), api.Leave.By(f.Leave), api.Void.By(f.Void), api.ForceApply.By(f.ForceApply),
+		api.Config.By(f.Config), api.ConfigHistory.By(f.ConfigHistory), api.Tokens.By(f.Tokens), api.CA.By(f.CA),
+	}
 }
 
 func (f *fake) Local() api.Health { return api.Health{Name: "n1", State: "healthy"} }
@@ -351,11 +364,11 @@ func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.Jo
 func (f *fake) Delay(_ context.Context, req api.DelayRequest) (api.DelayResult, error) {
 	v := api.DelayView{Seconds: 3600, BehindSeconds: 3599, BehindBytes: 3 << 20, Next: "11111111-1111-1111-1111-111111111111:7", RemainingSeconds: 61, Order: req.Order, GTID: req.GTID}
 	switch req.Order {
-	case api.Hold:
-		v.Order, v.Stopped = api.StopAfter, true
-	case api.StopBefore:
+	case api.OrderHold:
+		v.Order, v.Stopped = api.OrderStopAfter, true
+	case api.OrderStopBefore:
 		v.Stopped = true
-	case api.Resume:
+	case api.OrderResume:
 		v.Order = ""
 	}
 	return api.DelayResult{Name: req.Name, DelayView: v}, nil

@@ -57,13 +57,13 @@ type leaveVerb struct {
 	trxPolicy
 }
 
-func (c *leaveVerb) run(e *env, f func(*api.Client, context.Context, api.MemberRequest) (api.MemberResult, error)) error {
+func (c *leaveVerb) run(e *env, verb api.Verb[api.MemberRequest, api.MemberResult]) error {
 	wait, err := c.wait()
 	if err != nil {
 		return err
 	}
 	return c.changeFlags.run(c.remote, e, []string{c.Node}, nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return f(client, ctx, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+		return verb.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm, OpenTrxWait: &wait})
 	})
 }
 
@@ -71,13 +71,13 @@ func (c *leaveVerb) run(e *env, f func(*api.Client, context.Context, api.MemberR
 type removeCmd struct{ leaveVerb }
 
 // Run removes the member, dead or alive.
-func (c *removeCmd) Run(e *env) error { return c.run(e, (*api.Client).Remove) }
+func (c *removeCmd) Run(e *env) error { return c.run(e, api.Remove) }
 
 // demoteCmd is `trireme demote`.
 type demoteCmd struct{ leaveVerb }
 
 // Run makes a voter a learner.
-func (c *demoteCmd) Run(e *env) error { return c.run(e, (*api.Client).Demote) }
+func (c *demoteCmd) Run(e *env) error { return c.run(e, api.Demote) }
 
 // promoteCmd is `trireme promote`.
 type promoteCmd struct {
@@ -91,7 +91,7 @@ type promoteCmd struct {
 // Run makes learners voters.
 func (c *promoteCmd) Run(e *env) error {
 	return c.run(c.remote, e, slices.Concat(c.Nodes, c.Demote, c.Remove), nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return client.Promote(ctx, api.PromoteRequest{Names: c.Nodes, Demote: c.Demote, Remove: c.Remove, IfTerm: c.IfTerm})
+		return api.Promote.Ask(ctx, client, api.PromoteRequest{Names: c.Nodes, Demote: c.Demote, Remove: c.Remove, IfTerm: c.IfTerm})
 	})
 }
 
@@ -104,7 +104,7 @@ type reinitCmd struct {
 // Run throws the node's data away, once that is confirmed.
 func (c *reinitCmd) Run(e *env) error {
 	return c.run(c.remote, e, []string{c.Node}, func() error { return c.confirm(e) }, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return client.Reinit(ctx, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm})
+		return api.Reinit.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm})
 	})
 }
 

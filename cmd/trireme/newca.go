@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,15 +31,13 @@ func (c *certNewCACmd) Run(e *env) error {
 		step, done = api.CAAbort, func(v api.CAView) bool { return v.Next == "" && len(v.Trusts) == 1 }
 	}
 	if c.Finish { // trust it here first
-		v, err := ask(c.remote, e, changes, (*api.Client).CA)
+		v, err := look(c.remote, e, changes, api.CA)
 		if err != nil {
 			return err
 		}
 		c.keep(v)
 	}
-	v, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.CAView, error) {
-		return client.ChangeCA(ctx, api.CARequest{Step: step})
-	})
+	v, err := have(c.remote, e, api.ChangeCA, api.CARequest{Step: step})
 	w := e.wait(caPatience)
 	for err == nil && !done(v) {
 		if time.Since(w.began) > caPatience {
@@ -53,7 +50,7 @@ func (c *certNewCACmd) Run(e *env) error {
 			return e.ctx.Err()
 		case <-time.After(500 * time.Millisecond):
 		}
-		if next, problem := ask(c.remote, e, changes, (*api.Client).CA); problem == nil {
+		if next, problem := look(c.remote, e, changes, api.CA); problem == nil {
 			v = next
 		}
 	}
@@ -105,7 +102,7 @@ type certCACmd struct {
 
 // Run shows it.
 func (c *certCACmd) Run(e *env) error {
-	v, err := ask(c.remote, e, changes, (*api.Client).CA) // it only reads, but not for everybody
+	v, err := look(c.remote, e, changes, api.CA) // it only reads, but not for everybody
 	if err != nil {
 		return err
 	}

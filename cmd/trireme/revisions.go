@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,7 +18,7 @@ type configHistoryCmd struct {
 
 // Run prints the changes, oldest first.
 func (c *configHistoryCmd) Run(e *env) error {
-	v, err := ask(c.remote, e, looks, (*api.Client).ConfigHistory)
+	v, err := look(c.remote, e, looks, api.ConfigHistory)
 	if err != nil {
 		return err
 	}
@@ -59,7 +58,7 @@ type configDiff struct {
 
 // Run prints what differs.
 func (c *configDiffCmd) Run(e *env) error {
-	v, err := ask(c.remote, e, looks, (*api.Client).ConfigHistory)
+	v, err := look(c.remote, e, looks, api.ConfigHistory)
 	if err != nil {
 		return err
 	}
@@ -118,9 +117,7 @@ func (c *configRollbackCmd) Run(e *env) error {
 		return usagef("--json goes with --dry-run or --yes: with neither it is asked for")
 	}
 	rollback := func(req api.ConfigRollback) (api.ConfigRollbackResult, error) {
-		return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ConfigRollbackResult, error) {
-			return client.RollbackConfig(ctx, req)
-		})
+		return have(c.remote, e, api.RollbackConfig, req)
 	}
 	res, err := rollback(api.ConfigRollback{To: c.To, DryRun: true})
 	if err != nil {

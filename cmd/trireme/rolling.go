@@ -48,9 +48,7 @@ func (c *turns) run(e *env, upgrade bool) error {
 	o := rolling.Options{Nodes: c.Nodes, Upgrade: upgrade, AcceptOutage: c.AcceptOutage, Patience: c.Patience, Poll: time.Second,
 		View: func(context.Context) (api.ClusterView, error) { return ask(c.remote, e, reads, (*api.Client).Cluster) },
 		Switchover: func(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
-			return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.SwitchoverResult, error) {
-				return client.Switchover(ctx, req)
-			})
+			return have(c.remote, e, api.Switchover, req)
 		},
 		Act:     func(ctx context.Context, m api.MemberView) error { return c.act(ctx, e, say, m) },
 		Confirm: func(question string) error { return c.confirm(e, question) },

@@ -74,9 +74,8 @@ func (c *pauseCmd) Run(e *env) error {
 	if c.For < 0 || c.For > 0 && c.For < time.Second {
 		return usagef("--for=%v is too short; at least 1s", c.For)
 	}
-	return c.pausing(e, c.JSON, func(client *api.Client, ctx context.Context) (api.PauseResult, error) {
-		return client.Pause(ctx, api.PauseRequest{For: c.For})
-	})
+	res, err := have(c.remote, e, api.Pause, api.PauseRequest{For: c.For})
+	return e.paused(res, err, c.JSON)
 }
 
 // resumeCmd is `trireme resume`.
@@ -87,12 +86,12 @@ type resumeCmd struct {
 
 // Run ends a pause.
 func (c *resumeCmd) Run(e *env) error {
-	return c.pausing(e, c.JSON, (*api.Client).Resume)
+	res, err := have(c.remote, e, api.Resume, api.ResumeRequest{})
+	return e.paused(res, err, c.JSON)
 }
 
-// pausing asks for a pause or its end and prints what became of it.
-func (r remote) pausing(e *env, asJSON bool, f func(*api.Client, context.Context) (api.PauseResult, error)) error {
-	res, err := ask(r, e, changes, f)
+// paused prints what became of a pause or its end.
+func (e *env) paused(res api.PauseResult, err error, asJSON bool) error {
 	if err != nil {
 		return err
 	}
@@ -130,7 +129,7 @@ type configShowCmd struct {
 
 // Run prints the settings of the cluster.
 func (c *configShowCmd) Run(e *env) error {
-	v, err := ask(c.remote, e, reads, (*api.Client).Config)
+	v, err := look(c.remote, e, reads, api.Config)
 	if err != nil {
 		return err
 	}
@@ -160,7 +159,7 @@ func (c *configEditCmd) Run(e *env) error {
 	}
 	req := api.ConfigChange{Set: set}
 	if len(set) == 0 {
-		v, err := ask(c.remote, e, reads, (*api.Client).Config)
+		v, err := look(c.remote, e, reads, api.Config)
 		if err != nil {
 			return err
 		}
@@ -175,9 +174,7 @@ func (c *configEditCmd) Run(e *env) error {
 			return nil
 		}
 	}
-	v, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.ConfigView, error) {
-		return client.ChangeConfig(ctx, req)
-	})
+	v, err := have(c.remote, e, api.ChangeConfig, req)
 	if err != nil {
 		return err
 	}

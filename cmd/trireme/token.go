@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"time"
@@ -33,9 +32,7 @@ func (c *tokenAddCmd) Run(e *env) error {
 			return fmt.Errorf("%s exists: choose another file, or remove it", c.File)
 		}
 	}
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.TokenResult, error) {
-		return client.NewToken(ctx, api.TokenRequest{Name: c.Name, Role: c.Role, Life: c.Expires})
-	})
+	res, err := have(c.remote, e, api.NewToken, api.TokenRequest{Name: c.Name, Role: c.Role, Life: c.Expires})
 	if err != nil {
 		return err
 	}
@@ -77,7 +74,7 @@ type tokenListCmd struct {
 
 // Run prints the list.
 func (c *tokenListCmd) Run(e *env) error {
-	list, err := ask(c.remote, e, looks, (*api.Client).Tokens)
+	list, err := look(c.remote, e, looks, api.Tokens)
 	if err != nil {
 		return err
 	}
@@ -104,9 +101,7 @@ type tokenRemoveCmd struct {
 
 // Run ends the token.
 func (c *tokenRemoveCmd) Run(e *env) error {
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.TokenView, error) {
-		return client.RemoveToken(ctx, api.TokenName{Name: c.Name})
-	})
+	res, err := have(c.remote, e, api.RemoveToken, api.TokenName{Name: c.Name})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ type decision struct {
 
 // outcome says how a decision is sent and told.
 type outcome struct {
-	send func(*api.Client, context.Context, api.VoidRequest) (api.VoidReport, error)
+	send api.Verb[api.VoidRequest, api.VoidReport]
 	verb string // what would be done to the entry
 	done string // with the entry's number
 }
@@ -36,12 +35,12 @@ const voidPatience = 2 * time.Minute
 
 // Run gives the entry up.
 func (c *voidCmd) Run(e *env) error {
-	return c.run(e, outcome{(*api.Client).Void, "declared void", "Entry %d is void.\n"})
+	return c.run(e, outcome{api.Void, "declared void", "Entry %d is void.\n"})
 }
 
 // Run has the entry applied.
 func (c *forceApplyCmd) Run(e *env) error {
-	return c.run(e, outcome{(*api.Client).ForceApply, "applied", "All nodes apply entry %d without foreign key checks.\n"})
+	return c.run(e, outcome{api.ForceApply, "applied", "All nodes apply entry %d without foreign key checks.\n"})
 }
 
 // run shows the report, asks for the GTID, and waits until the cluster takes writes.
@@ -89,9 +88,7 @@ func (c *decision) run(e *env, o outcome) error {
 }
 
 func (c *decision) request(e *env, o outcome, req api.VoidRequest) (api.VoidReport, error) {
-	return ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.VoidReport, error) {
-		return o.send(client, ctx, req)
-	})
+	return have(c.remote, e, o.send, req)
 }
 
 // await waits until a leader takes writes, which has gone on after the entry.

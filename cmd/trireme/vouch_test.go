@@ -113,7 +113,7 @@ func TestTokensForMembersOnly(t *testing.T) {
 			tc.views()
 			client, err := remote{API: tc.asked}.client(t.Context(), true)
 			if err == nil {
-				_, err = client.Pause(t.Context(), api.PauseRequest{})
+				_, err = api.Pause.Ask(t.Context(), client, api.PauseRequest{})
 				client.Close()
 			}
 			if (err == nil) != (tc.kind == "") || err != nil && api.KindOf(err) != tc.kind {
@@ -210,7 +210,7 @@ func TestSilentWitnesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if _, err := client.Pause(ctx, api.PauseRequest{}); err != nil {
+	if _, err := api.Pause.Ask(ctx, client, api.PauseRequest{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,24 +12,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// verbs is the least role for everything that not everybody may ask for: the only list of it, which refusals and
-// docs/ops/access.md follow. What may lose data, votes or secrets, or lets others in, is the admin's. Not listed:
-// /join, which has a token of its own.
-var verbs = map[string]pki.Role{
-	"GET /config/history": pki.Viewer, "GET /period": pki.Viewer, "GET /tokens": pki.Viewer, "GET /certificates/revoked": pki.Viewer,
-	"GET /ca": pki.Viewer, "POST /quiet": pki.Viewer,
-
-	"POST /switchover": pki.Operator, "POST /failover": pki.Operator, "POST /pause": pki.Operator, "POST /resume": pki.Operator,
-	"POST /reinit": pki.Operator, "POST /delay": pki.Operator,
-
-	"POST /config": pki.Admin, "POST /config/rollback": pki.Admin, "POST /tokens": pki.Admin, "POST /tokens/remove": pki.Admin,
-	"POST /certificates/revoke": pki.Admin, "POST /ca": pki.Admin, "POST /join-tokens": pki.Admin, "POST /remove": pki.Admin, "POST /promote": pki.Admin,
-	"POST /demote": pki.Admin, "POST /leave": pki.Admin, "POST /void": pki.Admin, "POST /force-apply": pki.Admin,
-	"POST /force-quorum": pki.Admin,
-}
-
-// views are open unless the cluster setting read_login asks for a viewer.
-var views = []string{"/cluster", "/config", "/history", "/load", "/member", "/metrics", "/why-not"}
+// views are open unless the cluster setting read_login asks for a viewer, as queries are that view declares.
+var views = []string{"/cluster", "/history", "/load", "/member", "/metrics", "/why-not"}
 
 // Principal is somebody who may ask.
 type Principal struct {
@@ -39,14 +23,16 @@ type Principal struct {
 }
 
 // May reports whether p has the role that a control verb needs, by its path.
-func (p Principal) May(path string) bool { return p.Role.May(verbs["POST "+path]) }
+func (p Principal) May(path string) bool { return p.need("POST "+path) == nil }
 
 // need is nil if p may ask for a verb ("METHOD /path").
 func (p Principal) need(verb string) error {
-	least, listed := verbs[verb]
+	least := pki.Role("")
+	v := declared[verb]
 	switch {
-	case listed:
-	case strings.HasPrefix(verb, "GET "): // one of views
+	case v != nil && v.role != "":
+		least = v.role
+	case strings.HasPrefix(verb, "GET "): // one of views, or /period
 		least = pki.Viewer
 	default:
 		least = pki.Admin

@@ -22,16 +22,16 @@ func TestAudit(t *testing.T) {
 	operator, anybody := c.client("https://"+follower.Addr(), operatorToken), c.client("https://"+follower.Addr(), "")
 	stranger := c.client("https://"+follower.Addr(), "guessed")
 
-	if _, err := operator.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); err != nil {
+	if _, err := Switchover.Ask(t.Context(), operator, SwitchoverRequest{To: "n2"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stranger.Switchover(t.Context(), SwitchoverRequest{To: "n9"}); KindOf(err) != KindUnauthorized {
+	if _, err := Switchover.Ask(t.Context(), stranger, SwitchoverRequest{To: "n9"}); KindOf(err) != KindUnauthorized {
 		t.Fatal(err)
 	}
 	if _, err := operator.Cluster(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := anybody.Join(t.Context(), JoinRequest{Token: "hush", CSR: []byte("hush"), Member: config.Member{Name: "n3"}}); err != nil {
+	if _, err := Join.Ask(t.Context(), anybody, JoinRequest{Token: "hush", CSR: []byte("hush"), Member: config.Member{Name: "n3"}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.WithValue(WithPrincipal(t.Context(), operatorOf(lead.Settings())), fromPages{}, "192.0.2.1:9")
@@ -42,10 +42,10 @@ func TestAudit(t *testing.T) {
 	follower.Console().Refused(WithPrincipal(t.Context(), viewer), "/remove")
 	follower.Console().Refused(ctx, "/remove") // who may is not refused
 	lead.err = Errorf(KindConflict, "n2 lags too far").With("wait")
-	if _, err := operator.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); KindOf(err) != KindConflict {
+	if _, err := Switchover.Ask(t.Context(), operator, SwitchoverRequest{To: "n2"}); KindOf(err) != KindConflict {
 		t.Fatal(err)
 	}
-	if _, err := anybody.Join(t.Context(), JoinRequest{Token: "guessed", Member: config.Member{Name: "n9"}}); err == nil {
+	if _, err := Join.Ask(t.Context(), anybody, JoinRequest{Token: "guessed", Member: config.Member{Name: "n9"}}); err == nil {
 		t.Fatal("joined")
 	}
 
@@ -91,7 +91,7 @@ func TestForgedForwarding(t *testing.T) {
 	client := c.client("https://"+leader.Addr(), operatorToken)
 	client.header.Set(forwardedBy, "n2")
 	client.header.Set(askedByHeader, "token someone (admin) from 192.0.2.7:1")
-	if _, err := client.Switchover(t.Context(), SwitchoverRequest{To: "n2"}); err != nil {
+	if _, err := Switchover.Ask(t.Context(), client, SwitchoverRequest{To: "n2"}); err != nil {
 		t.Fatal(err)
 	}
 	var got []Audited

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"context"
-	"net/http"
-	"time"
-)
+import "time"
 
 // Steps of a CARequest.
 const (
@@ -52,30 +48,4 @@ func (v CAView) Trusting(ca string) bool {
 		}
 	}
 	return true
-}
-
-func (s *Server) ca() http.Handler {
-	change := s.control(forLeader(s, Backend.ChangeCA))
-	show := s.private(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-		defer cancel()
-		writeJSON(w, http.StatusOK, s.opts.Backend.CA(ctx))
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			change(w, r)
-			return
-		}
-		show(w, r)
-	})
-}
-
-// CA is the asked node's.
-func (c *Client) CA(ctx context.Context) (CAView, error) {
-	return ask[CAView](ctx, c, http.MethodGet, "/ca", nil)
-}
-
-// ChangeCA takes a step.
-func (c *Client) ChangeCA(ctx context.Context, req CARequest) (CAView, error) {
-	return ask[CAView](ctx, c, http.MethodPost, "/ca", req)
 }

@@ -95,26 +95,6 @@ func (c *Client) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
 	return ask[WhyNotView](ctx, c, http.MethodGet, "/why-not?node="+url.QueryEscape(node), nil)
 }
 
-// Config is the cluster settings that an operator may change.
-func (c *Client) Config(ctx context.Context) (ConfigView, error) {
-	return ask[ConfigView](ctx, c, http.MethodGet, "/config", nil)
-}
-
-// ChangeConfig changes some of them.
-func (c *Client) ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error) {
-	return ask[ConfigView](ctx, c, http.MethodPost, "/config", req)
-}
-
-// Pause switches automatic failover off.
-func (c *Client) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
-	return ask[PauseResult](ctx, c, http.MethodPost, "/pause", req)
-}
-
-// Resume switches automatic failover on again.
-func (c *Client) Resume(ctx context.Context) (PauseResult, error) {
-	return ask[PauseResult](ctx, c, http.MethodPost, "/resume", ResumeRequest{})
-}
-
 // Check asks a health check such as "/primary" or "/replica?lag=5s".
 func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err error) {
 	status, body, err := c.roundTrip(ctx, http.MethodGet, path, nil)
@@ -128,71 +108,6 @@ func (c *Client) Check(ctx context.Context, path string) (ok bool, h Health, err
 		return false, h, Errorf(KindInternal, "%s%s: %v", c.base, path, err)
 	}
 	return status == http.StatusOK, h, nil
-}
-
-// Switchover moves leadership, or with DryRun says what would happen.
-func (c *Client) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
-	return ask[SwitchoverResult](ctx, c, http.MethodPost, "/switchover", req)
-}
-
-// Failover moves leadership without the leader's help.
-func (c *Client) Failover(ctx context.Context, req FailoverRequest) (FailoverResult, error) {
-	return ask[FailoverResult](ctx, c, http.MethodPost, "/failover", req)
-}
-
-// Leave ends the cluster.
-func (c *Client) Leave(ctx context.Context, req LeaveRequest) (LeaveResult, error) {
-	return ask[LeaveResult](ctx, c, http.MethodPost, "/leave", req)
-}
-
-// NewJoinToken makes an invitation.
-func (c *Client) NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
-	return ask[JoinTokenResult](ctx, c, http.MethodPost, "/join-tokens", req)
-}
-
-// Join asks to become a member.
-func (c *Client) Join(ctx context.Context, req JoinRequest) (JoinResult, error) {
-	return ask[JoinResult](ctx, c, http.MethodPost, "/join", req)
-}
-
-// ForceQuorum makes a cluster out of the survivors of a lost majority; without req.Confirm it only reports.
-func (c *Client) ForceQuorum(ctx context.Context, req ForceRequest) (ForceReport, error) {
-	return ask[ForceReport](ctx, c, http.MethodPost, "/force-quorum", req)
-}
-
-// Remove takes a member out of the cluster.
-func (c *Client) Remove(ctx context.Context, req MemberRequest) (MemberResult, error) {
-	return ask[MemberResult](ctx, c, http.MethodPost, "/remove", req)
-}
-
-// ForceApply has all nodes apply an entry tolerantly that none could apply; without req.GTID it only reports.
-func (c *Client) ForceApply(ctx context.Context, req VoidRequest) (VoidReport, error) {
-	return ask[VoidReport](ctx, c, http.MethodPost, "/force-apply", req)
-}
-
-// Void declares an entry void that no node could apply; without req.GTID it only reports.
-func (c *Client) Void(ctx context.Context, req VoidRequest) (VoidReport, error) {
-	return ask[VoidReport](ctx, c, http.MethodPost, "/void", req)
-}
-
-// Reinit throws a member's data away and has it copied from another node.
-func (c *Client) Reinit(ctx context.Context, req MemberRequest) (MemberResult, error) {
-	return ask[MemberResult](ctx, c, http.MethodPost, "/reinit", req)
-}
-
-// Promote makes learners voters.
-func (c *Client) Promote(ctx context.Context, req PromoteRequest) (MemberResult, error) {
-	return ask[MemberResult](ctx, c, http.MethodPost, "/promote", req)
-}
-
-// Demote makes a voter a learner.
-func (c *Client) Demote(ctx context.Context, req MemberRequest) (MemberResult, error) {
-	return ask[MemberResult](ctx, c, http.MethodPost, "/demote", req)
-}
-
-// Delay shows a delayed learner, or gives it an order.
-func (c *Client) Delay(ctx context.Context, req DelayRequest) (DelayResult, error) {
-	return ask[DelayResult](ctx, c, http.MethodPost, "/delay", req)
 }
 
 // ask is do with its answer as a result.

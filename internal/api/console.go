@@ -108,27 +108,27 @@ func (c *Console) Rest() {
 
 // Switchover moves leadership, or with DryRun says what would happen.
 func (c *Console) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
-	return consoleDoes(ctx, c, "/switchover", req, Backend.Switchover)
+	return Do(ctx, c, Switchover, req)
 }
 
 // Pause switches automatic failover off.
 func (c *Console) Pause(ctx context.Context, req PauseRequest) (PauseResult, error) {
-	return consoleDoes(ctx, c, "/pause", req, Backend.Pause)
+	return Do(ctx, c, Pause, req)
 }
 
 // Resume switches it on again.
 func (c *Console) Resume(ctx context.Context) (PauseResult, error) {
-	return consoleDoes(ctx, c, "/resume", ResumeRequest{}, Backend.Resume)
+	return Do(ctx, c, Resume, ResumeRequest{})
 }
 
 // Remove takes a member out of the cluster.
 func (c *Console) Remove(ctx context.Context, req MemberRequest) (MemberResult, error) {
-	return consoleDoes(ctx, c, "/remove", req, Backend.Remove)
+	return Do(ctx, c, Remove, req)
 }
 
 // Invite makes a token by which a node may join.
 func (c *Console) Invite(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
-	return consoleDoes(ctx, c, "/join-tokens", req, Backend.NewJoinToken)
+	return Do(ctx, c, NewJoinToken, req)
 }
 
 // Refused records that who acts may not have a verb carried out.
@@ -136,27 +136,6 @@ func (c *Console) Refused(ctx context.Context, path string) {
 	if who, err := fromPage(ctx, path); err != nil && who.By != "" {
 		c.s.auditAction(who, path, nil, err)
 	}
-}
-
-// consoleDoes carries a verb out as if it had come by HTTP.
-func consoleDoes[Req, Res any](ctx context.Context, c *Console, path string, req Req,
-	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
-	who, err := fromPage(ctx, path)
-	if err != nil {
-		c.Refused(ctx, path)
-		return *new(Res), err
-	}
-	return does(ctx, c, who, path, req, do)
-}
-
-// does carries a verb out for somebody who may ask for it, and records it.
-func does[Req, Res any](ctx context.Context, c *Console, who Audited, path string, req Req,
-	do func(Backend, context.Context, Req) (Res, error)) (Res, error) {
-	ctx, cancel := context.WithTimeout(AskedAs(ctx, who.asker()), controlTimeout)
-	defer cancel()
-	res, err := leaderDoes(ctx, c.s, path, false, req, do)
-	c.s.auditAction(who, path, req, err)
-	return res, err
 }
 
 // LoginCode is what POST /ui/code answers: a text that logs a browser in, once, at that node.

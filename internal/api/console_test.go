@@ -95,7 +95,7 @@ func TestPages(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Self: true}}
 	b.health.Name = "n1"
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, TLS: c.bundle(1, "n1").ServerJoinTLS()})
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: c.bundle(1, "n1").ServerJoinTLS()})
 	s.SetPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	if err := s.Start(); err != nil {
 		t.Fatal(err)

@@ -2,18 +2,18 @@ package api
 
 // Orders to a delayed learner (DelayRequest.Order). Each replaces the one before, and stays in force over restarts.
 const (
-	StopBefore = "stop-before" // apply without delay up to a transaction, and stop in front of it
-	StopAfter  = "stop-after"  // likewise, and stop after it
-	Hold       = "hold"        // apply nothing more from now on; shown as StopAfter
-	ApplyNow   = "now"         // apply what is committed, without delay
-	Resume     = "resume"      // back to the delay
+	OrderStopBefore = "stop-before" // apply without delay up to a transaction, and stop in front of it
+	OrderStopAfter  = "stop-after"  // likewise, and stop after it
+	OrderHold       = "hold"        // apply nothing more from now on; shown as OrderStopAfter
+	OrderApplyNow   = "now"         // apply what is committed, without delay
+	OrderResume     = "resume"      // back to the delay
 )
 
 // DelayRequest is an order to a delayed learner.
 type DelayRequest struct {
 	Name  string `json:"name"`
 	Order string `json:"order,omitempty"` // empty: only show it
-	GTID  string `json:"gtid,omitempty"`  // of StopBefore and StopAfter
+	GTID  string `json:"gtid,omitempty"`  // of OrderStopBefore and OrderStopAfter
 }
 
 // DelayResult is the node as it is with the order in force.
@@ -33,7 +33,7 @@ type DelayView struct {
 	Next             string  `json:"next,omitempty"`
 	RemainingSeconds float64 `json:"remaining_seconds"`
 	CaughtUp         bool    `json:"caught_up"`       // all that may be applied by now is
-	Order            string  `json:"order,omitempty"` // StopBefore, StopAfter or ApplyNow; empty: none
+	Order            string  `json:"order,omitempty"` // OrderStopBefore, OrderStopAfter or OrderApplyNow; empty: none
 	GTID             string  `json:"gtid,omitempty"`  // of the order
 	Stopped          bool    `json:"stopped"`         // all in front of the stop is applied
 	// the transaction to stop in front of is in this data all the same, as a copy of another node's

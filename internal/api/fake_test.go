@@ -114,7 +114,7 @@ func (b *backend) Applied(ctx context.Context, q AppliedQuery) (AppliedView, err
 	return AppliedView{Index: q.Index}, b.note(fmt.Sprintf("applied %+v", q))
 }
 
-func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
+func (b *backend) switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error) {
 	if b.block != nil {
 		select {
 		case <-b.block:
@@ -125,74 +125,8 @@ func (b *backend) Switchover(ctx context.Context, req SwitchoverRequest) (Switch
 	return SwitchoverResult{To: req.To, DryRun: req.DryRun}, b.note("switchover " + req.To)
 }
 
-func (b *backend) Failover(_ context.Context, req FailoverRequest) (FailoverResult, error) {
-	return FailoverResult{To: req.To}, b.note("failover " + req.To)
-}
-
-func (b *backend) Delay(_ context.Context, req DelayRequest) (DelayResult, error) {
-	return DelayResult{Name: req.Name, DelayView: DelayView{Order: req.Order, GTID: req.GTID}}, b.note("delay " + req.Name)
-}
-
 func (b *backend) WhyNot(_ context.Context, node string) (WhyNotView, error) {
 	return WhyNotView{Node: node, SeenBy: b.Local().Name}, b.note("why-not " + node)
-}
-
-func (b *backend) Config(context.Context) ConfigView { return ConfigView{Cluster: "c1", Version: 3} }
-
-func (b *backend) ChangeConfig(_ context.Context, req ConfigChange) (ConfigView, error) {
-	return ConfigView{Version: req.Version + 1}, b.note("config")
-}
-
-func (b *backend) ConfigHistory(context.Context) ConfigHistoryView {
-	return ConfigHistoryView{Cluster: "c1", Version: 3}
-}
-
-func (b *backend) RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error) {
-	return ConfigRollbackResult{To: req.To, Version: req.Version}, b.note("rollback by " + AskedBy(ctx))
-}
-
-func (b *backend) Pause(context.Context, PauseRequest) (PauseResult, error) {
-	return PauseResult{}, b.note("pause")
-}
-
-func (b *backend) Resume(context.Context, ResumeRequest) (PauseResult, error) {
-	return PauseResult{}, b.note("resume")
-}
-
-func (b *backend) Leave(_ context.Context, req LeaveRequest) (LeaveResult, error) {
-	return LeaveResult{DryRun: req.DryRun}, b.note("leave")
-}
-
-func (b *backend) NewJoinToken(_ context.Context, req JoinTokenRequest) (JoinTokenResult, error) {
-	return JoinTokenResult{Name: req.Name, Role: req.Role, Token: "t"}, b.note("join-token " + req.Name)
-}
-
-func (b *backend) Join(_ context.Context, req JoinRequest) (JoinResult, error) {
-	return JoinResult{ID: 7}, b.note("join " + req.Member.Name)
-}
-
-func (b *backend) Remove(_ context.Context, req MemberRequest) (MemberResult, error) {
-	return MemberResult{Name: req.Name}, b.note("remove " + req.Name)
-}
-
-func (b *backend) Reinit(_ context.Context, req MemberRequest) (MemberResult, error) {
-	return MemberResult{Name: req.Name}, b.note("reinit " + req.Name)
-}
-
-func (b *backend) Void(_ context.Context, req VoidRequest) (VoidReport, error) {
-	return VoidReport{Done: req.GTID != ""}, b.note("void " + req.GTID)
-}
-
-func (b *backend) ForceApply(_ context.Context, req VoidRequest) (VoidReport, error) {
-	return VoidReport{Done: req.GTID != ""}, b.note("force-apply " + req.GTID)
-}
-
-func (b *backend) Promote(_ context.Context, req PromoteRequest) (MemberResult, error) {
-	return MemberResult{Name: req.Names[0]}, b.note("promote " + req.Names[0])
-}
-
-func (b *backend) Demote(_ context.Context, req MemberRequest) (MemberResult, error) {
-	return MemberResult{Name: req.Name}, b.note("demote " + req.Name)
 }
 
 func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport, Leader, error) {
@@ -200,6 +134,62 @@ func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport,
 	at := b.source
 	b.mu.Unlock()
 	return ForceReport{Term: 3, Done: at.Self && req.Confirm == 3}, at, b.note("force-quorum")
+}
+
+// noted answers a verb, and notes what of it.
+func noted[Req, Res any](b *backend, v Verb[Req, Res], what func(Req) (string, Res)) Answer {
+	return v.By(func(ctx context.Context, req Req) (Res, error) {
+		text, res := what(req)
+		if v.path == RollbackConfig.path {
+			text += AskedBy(ctx)
+		}
+		return res, b.note(text)
+	})
+}
+
+// answers to all verbs and queries.
+func (b *backend) answers() []Answer {
+	member := func(verb Verb[MemberRequest, MemberResult]) Answer {
+		return noted(b, verb, func(req MemberRequest) (string, MemberResult) {
+			return verb.path[1:] + " " + req.Name, MemberResult{Name: req.Name}
+		})
+	}
+	entry := func(verb Verb[VoidRequest, VoidReport]) Answer {
+		return noted(b, verb, func(req VoidRequest) (string, VoidReport) {
+			return verb.path[1:] + " " + req.GTID, VoidReport{Done: req.GTID != ""}
+		})
+	}
+	return []Answer{
+		Switchover.By(b.switchover), member(Remove), member(Reinit), member(Demote), entry(Void), entry(ForceApply),
+		noted(b, Failover, func(req FailoverRequest) (string, FailoverResult) {
+			return "failover " + req.To, FailoverResult{To: req.To}
+		}),
+		noted(b, Delay, func(req DelayRequest) (string, DelayResult) {
+			return "delay " + req.Name, DelayResult{Name: req.Name, DelayView: DelayView{Order: req.Order, GTID: req.GTID}}
+		}),
+		noted(b, ChangeConfig, func(req ConfigChange) (string, ConfigView) { return "config", ConfigView{Version: req.Version + 1} }),
+		noted(b, RollbackConfig, func(req ConfigRollback) (string, ConfigRollbackResult) {
+			return "rollback by ", ConfigRollbackResult{To: req.To, Version: req.Version}
+		}),
+		noted(b, Pause, func(PauseRequest) (string, PauseResult) { return "pause", PauseResult{} }),
+		noted(b, Resume, func(ResumeRequest) (string, PauseResult) { return "resume", PauseResult{} }),
+		noted(b, Leave, func(req LeaveRequest) (string, LeaveResult) { return "leave", LeaveResult{DryRun: req.DryRun} }),
+		noted(b, NewJoinToken, func(req JoinTokenRequest) (string, JoinTokenResult) {
+			return "join-token " + req.Name, JoinTokenResult{Name: req.Name, Role: req.Role, Token: "t"}
+		}),
+		noted(b, Join, func(req JoinRequest) (string, JoinResult) { return "join " + req.Member.Name, JoinResult{ID: 7} }),
+		noted(b, Promote, func(req PromoteRequest) (string, MemberResult) {
+			return "promote " + req.Names[0], MemberResult{Name: req.Names[0]}
+		}),
+		noted(b, NewToken, func(req TokenRequest) (string, TokenResult) { return "token " + req.Name, TokenResult{Token: "hush"} }),
+		noted(b, RemoveToken, func(req TokenName) (string, TokenView) { return "remove-token " + req.Name, TokenView{} }),
+		noted(b, Revoke, func(req RevokeRequest) (string, RevokeResult) { return "revoke " + req.What, RevokeResult{} }),
+		noted(b, ChangeCA, func(req CARequest) (string, CAView) { return "ca " + req.Step, CAView{} }),
+		Config.By(func(context.Context) ConfigView { return ConfigView{Cluster: "c1", Version: 3} }),
+		ConfigHistory.By(func(context.Context) ConfigHistoryView { return ConfigHistoryView{Cluster: "c1", Version: 3} }),
+		Tokens.By(func(context.Context) []TokenView { return []TokenView{} }),
+		CA.By(func(context.Context) CAView { return CAView{} }),
+	}
 }
 
 // settings of every backend: the operator's token, and one of each role.
@@ -222,26 +212,6 @@ func (b *backend) Settings() *config.Cluster {
 	c.APITokens = append(c.APITokens, config.APIToken{Name: "old", Role: "admin", Hash: pki.HashToken("the-old"), Expires: time.Now().Add(-time.Second)})
 	return c
 }
-
-func (b *backend) Tokens(context.Context) []TokenView { return []TokenView{} }
-
-func (b *backend) NewToken(_ context.Context, req TokenRequest) (TokenResult, error) {
-	return TokenResult{Token: "hush"}, b.note("token " + req.Name)
-}
-
-func (b *backend) RemoveToken(_ context.Context, req TokenName) (TokenView, error) {
-	return TokenView{}, b.note("remove-token " + req.Name)
-}
-
-func (b *backend) Revoke(_ context.Context, req RevokeRequest) (RevokeResult, error) {
-	return RevokeResult{}, b.note("revoke " + req.What)
-}
-
-func (b *backend) ChangeCA(_ context.Context, req CARequest) (CAView, error) {
-	return CAView{}, b.note("ca " + req.Step)
-}
-
-func (b *backend) CA(context.Context) CAView { return CAView{} }
 
 func (b *backend) Metrics() prometheus.Gatherer {
 	r := prometheus.NewRegistry()
@@ -310,7 +280,7 @@ func (c *cluster) start(id uint64, name string, b *backend, changes ...func(*Ser
 		c.t.Fatal(err)
 	}
 	s := NewServer(Options{
-		Name: name, Listen: "127.0.0.1:0", Backend: b, TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
+		Name: name, Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
 		MaxConns: 20, Audit: b.audit, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, change := range changes {

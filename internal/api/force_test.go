@@ -18,13 +18,13 @@ func TestForceQuorumIsDoneBySource(t *testing.T) {
 	}
 	source(Leader{Name: "n1", API: s1.Addr()})
 	cl := c.client(s2.Addr(), operatorToken)
-	if _, err := c.client(s2.Addr(), "").ForceQuorum(t.Context(), ForceRequest{}); KindOf(err) != KindUnauthorized {
+	if _, err := ForceQuorum.Ask(t.Context(), c.client(s2.Addr(), ""), ForceRequest{}); KindOf(err) != KindUnauthorized {
 		t.Errorf("without a token: %v", err)
 	}
-	if _, err := c.client(s2.Addr(), "the token of another cluster").ForceQuorum(t.Context(), ForceRequest{Confirm: 3}); KindOf(err) != KindUnauthorized {
+	if _, err := ForceQuorum.Ask(t.Context(), c.client(s2.Addr(), "the token of another cluster"), ForceRequest{Confirm: 3}); KindOf(err) != KindUnauthorized {
 		t.Errorf("with another cluster's token: %v", err)
 	}
-	if rep, err := cl.ForceQuorum(t.Context(), ForceRequest{Confirm: 3}); err != nil || !rep.Done {
+	if rep, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); err != nil || !rep.Done {
 		t.Errorf("%+v, %v", rep, err)
 	}
 	if got := [][]string{b1.calls(), b2.calls()}; len(got[0]) != 1 || !slices.Equal(got[0], got[1]) {
@@ -33,11 +33,11 @@ func TestForceQuorumIsDoneBySource(t *testing.T) {
 	b1.mu.Lock()
 	b1.err = Errorf(KindConflict, "nothing is changed: the term is 4, not 3")
 	b1.mu.Unlock()
-	if _, err := cl.ForceQuorum(t.Context(), ForceRequest{Confirm: 3}); KindOf(err) != KindConflict || ExitCode(err) != 1 {
+	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindConflict || ExitCode(err) != 1 {
 		t.Errorf("what the source says: %v", err)
 	}
 	source(Leader{Name: "n1", API: "127.0.0.1:1"})
-	if _, err := cl.ForceQuorum(t.Context(), ForceRequest{Confirm: 3}); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
+	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
 		t.Errorf("a dead source: %v", err)
 	}
 	b1.mu.Lock()
@@ -45,7 +45,7 @@ func TestForceQuorumIsDoneBySource(t *testing.T) {
 	b1.err = nil
 	b1.mu.Unlock()
 	source(Leader{Name: "n1", API: s1.Addr()})
-	if _, err := cl.ForceQuorum(t.Context(), ForceRequest{Confirm: 3}); KindOf(err) != KindConflict {
+	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindConflict {
 		t.Errorf("each names the other: %v", err)
 	}
 }

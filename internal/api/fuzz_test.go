@@ -31,7 +31,7 @@ func FuzzServer(f *testing.F) {
 	f.Add("PATCH", "/config", "", "node", []byte(`{}`))
 	f.Add("POST", "/force-quorum", "", "node", bytes.Repeat([]byte("["), 20_000))
 	b := &backend{leader: Leader{Self: true}}
-	h := NewServer(Options{Backend: b, NodeToken: "node"}).handler()
+	h := NewServer(Options{Backend: b, Answers: b.answers(), NodeToken: "node"}).handler()
 	f.Fuzz(func(t *testing.T, method, path, query, token string, body []byte) {
 		if method == "" || strings.ContainsFunc(method, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c) }) {
 			return // net/http refuses it before a handler sees it
@@ -107,11 +107,11 @@ func FuzzClient(f *testing.F) {
 			check(err)
 			_, err = c.History(t.Context())
 			check(err)
-			_, err = c.Config(t.Context())
+			_, err = Config.Ask(t.Context(), c)
 			check(err)
-			_, err = c.Join(t.Context(), JoinRequest{})
+			_, err = Join.Ask(t.Context(), c, JoinRequest{})
 			check(err)
-			_, err = c.ForceQuorum(t.Context(), ForceRequest{})
+			_, err = ForceQuorum.Ask(t.Context(), c, ForceRequest{})
 			check(err)
 			ok, _, err := c.Check(t.Context(), "/primary")
 			check(err)

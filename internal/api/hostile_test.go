@@ -83,7 +83,7 @@ func TestMalformedRequests(t *testing.T) {
 // are none: cookies do not count here, and a request without a token is refused, wherever it comes from.
 func TestAnswersToBrowsers(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
-	s := NewServer(Options{Name: "n1", Backend: b})
+	s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()})
 	for _, path := range []string{"/cluster", "/nothing", "/switchover", "/health", "/metrics", "/tokens"} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			r := httptest.NewRequest(method, path, strings.NewReader("{}"))
@@ -170,7 +170,7 @@ func TestSlowRequests(t *testing.T) {
 
 // A body is read to its limit and no further, however it is announced.
 func TestBodiesTakeLittle(t *testing.T) {
-	s := NewServer(Options{Backend: &backend{leader: Leader{Self: true}}, NodeToken: "node"})
+	s := NewServer(Options{Answers: new(backend).answers(), Backend: &backend{leader: Leader{Self: true}}, NodeToken: "node"})
 	endless := &counted{}
 	r := httptest.NewRequest("POST", "/switchover", io.MultiReader(strings.NewReader(`{"to":"`), endless))
 	r.Header.Set("Content-Type", "application/json")

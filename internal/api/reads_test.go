@@ -12,7 +12,7 @@ import (
 // The questions of routers come to the node as they were asked, and a wait that is over is a timeout.
 func TestReadQuestions(t *testing.T) {
 	b := &backend{}
-	srv := httptest.NewServer(NewServer(Options{Name: "n1", Backend: b}).handler())
+	srv := httptest.NewServer(NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()}).handler())
 	defer srv.Close()
 	c := NewClient(srv.URL, "", nil)
 	defer c.Close()

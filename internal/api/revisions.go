@@ -83,20 +83,3 @@ func splitAsker(name string) (by, from string) {
 func withAsker(r *http.Request, by string) *http.Request {
 	return r.WithContext(AskedAs(r.Context(), askerOf(r, by).asker()))
 }
-
-// configHistory answers GET /config/history.
-func (s *Server) configHistory(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-	defer cancel()
-	writeJSON(w, http.StatusOK, s.opts.Backend.ConfigHistory(ctx))
-}
-
-// ConfigHistory is the last changes of the cluster settings.
-func (c *Client) ConfigHistory(ctx context.Context) (ConfigHistoryView, error) {
-	return ask[ConfigHistoryView](ctx, c, http.MethodGet, "/config/history", nil)
-}
-
-// RollbackConfig takes an earlier version of the settings up again.
-func (c *Client) RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error) {
-	return ask[ConfigRollbackResult](ctx, c, http.MethodPost, "/config/rollback", req)
-}

@@ -18,7 +18,7 @@ func TestAskedBy(t *testing.T) {
 	for _, at := range []*Server{leader, follower} {
 		client := c.client("https://"+at.Addr(), operatorToken)
 		client.header.Set(askedByHeader, "somebody else")
-		if res, err := client.RollbackConfig(t.Context(), ConfigRollback{To: 7}); err != nil || res.To != 7 {
+		if res, err := RollbackConfig.Ask(t.Context(), client, ConfigRollback{To: 7}); err != nil || res.To != 7 {
 			t.Fatal(res, err)
 		}
 	}
@@ -29,11 +29,11 @@ func TestAskedBy(t *testing.T) {
 	node := NewClient("https://"+leader.Addr(), "node-to-node", own)
 	defer node.Close()
 	node.header.Set(askedByHeader, strings.Repeat("x", 1000))
-	if _, err := node.RollbackConfig(t.Context(), ConfigRollback{}); err != nil {
+	if _, err := RollbackConfig.Ask(t.Context(), node, ConfigRollback{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.WithValue(WithPrincipal(t.Context(), operatorOf(lead.Settings())), fromPages{}, "192.0.2.1:9")
-	if _, err := consoleDoes(ctx, follower.Console(), "/config/rollback", ConfigRollback{To: 7}, Backend.RollbackConfig); err != nil {
+	if _, err := Do(ctx, follower.Console(), RollbackConfig, ConfigRollback{To: 7}); err != nil {
 		t.Fatal(err)
 	}
 	asked := lead.calls()
@@ -55,7 +55,7 @@ func TestPrivate(t *testing.T) {
 			}
 		}
 	}
-	if v, err := c.client("https://"+s.Addr(), operatorToken).ConfigHistory(t.Context()); err != nil || v.Version != 3 {
+	if v, err := ConfigHistory.Ask(t.Context(), c.client("https://"+s.Addr(), operatorToken)); err != nil || v.Version != 3 {
 		t.Error(v, err)
 	}
 }

@@ -112,7 +112,7 @@ func (c *Client) ForRouter(name string) *Client {
 
 // Quiet tells the asked node that this router has nothing under way in a hold.
 func (c *Client) Quiet(ctx context.Context, hold uint64) (QuietResult, error) {
-	return ask[QuietResult](ctx, c, http.MethodPost, "/quiet", QuietRequest{Router: c.router, Hold: hold})
+	return Quiet.Ask(ctx, c, QuietRequest{Router: c.router, Hold: hold})
 }
 
 func (s *Server) quiet(_ context.Context, _ *http.Request, req QuietRequest) (QuietResult, error) {

@@ -25,7 +25,7 @@ func TestRouters(t *testing.T) {
 	b.move(RouteView{Node: "n1", Term: 1, Hold: 5})
 	routers := &Routers{}
 	cl := newCluster(t)
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Routers: routers, Audit: b.audit, TLS: cl.bundle(1, "n1").ServerJoinTLS()})
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), Routers: routers, Audit: b.audit, TLS: cl.bundle(1, "n1").ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,7 @@ type Options struct {
 	Name      string      // of this node
 	Listen    string      // host:port
 	Backend   Backend     //
+	Answers   []Answer    // to verbs and queries
 	TLS       *tls.Config // for incoming TLS: the node's pki.Bundle.ServerJoinTLS, so that new nodes can join here
 	ClientTLS *tls.Config // for requests forwarded to another node: its NodeClientTLS
 	NodeToken string      // config.Secrets.APIToken
@@ -64,8 +65,9 @@ type Server struct {
 	served   chan struct{}
 	stopping chan struct{} // closed when streams are to end
 	conns    *places
-	streams  *places      // those of GET /route; fewer, since each keeps a connection
-	pages    http.Handler // for people; nil: none
+	streams  *places        // those of GET /route; fewer, since each keeps a connection
+	pages    http.Handler   // for people; nil: none
+	verbs    map[string]any // who carries them out, by path
 }
 
 // NewServer makes a server that does not listen yet.
@@ -79,7 +81,7 @@ func NewServer(opts Options) *Server {
 	if opts.Routers == nil {
 		opts.Routers = &Routers{}
 	}
-	s := &Server{opts: opts, served: make(chan struct{}), stopping: make(chan struct{}),
+	s := &Server{opts: opts, verbs: map[string]any{}, served: make(chan struct{}), stopping: make(chan struct{}),
 		conns:   newPlaces(opts.MaxConns, opts.MaxConns/placesReserved),
 		streams: newPlaces(opts.MaxConns-opts.MaxConns/routeShare, 0)}
 	s.streams.each = max(1, s.conns.each/4) // the rest is for what else the same host asks
@@ -147,31 +149,8 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
 	mux.Handle("/applied", get(s.applied))
-	mux.Handle("/quiet", s.control(carryOut(s, s.quiet)))
-	mux.Handle("/period", s.private(s.period))
-	mux.Handle("/config", s.config())
-	mux.Handle("/config/history", s.private(s.configHistory))
-	mux.Handle("/config/rollback", s.control(forLeader(s, Backend.RollbackConfig)))
-	mux.Handle("/tokens", s.tokens())
-	mux.Handle("/tokens/remove", s.control(forLeader(s, Backend.RemoveToken)))
-	mux.Handle("/certificates/revoke", s.control(forLeader(s, Backend.Revoke)))
-	mux.Handle("/certificates/revoked", s.private(s.revoked))
-	mux.Handle("/ca", s.ca())
-	mux.Handle("/pause", s.control(forLeader(s, Backend.Pause)))
-	mux.Handle("/resume", s.control(forLeader(s, Backend.Resume)))
-	mux.Handle("/switchover", s.control(forLeader(s, Backend.Switchover)))
-	mux.Handle("/failover", s.control(forNode(s, Backend.Failover)))
-	mux.Handle("/leave", s.control(forLeader(s, Backend.Leave)))
-	mux.Handle("/join-tokens", s.control(forLeader(s, Backend.NewJoinToken)))
-	mux.Handle("/remove", s.control(forLeader(s, Backend.Remove)))
-	mux.Handle("/reinit", s.control(forLeader(s, Backend.Reinit)))
-	mux.Handle("/void", s.control(forLeader(s, Backend.Void)))
-	mux.Handle("/force-apply", s.control(forLeader(s, Backend.ForceApply)))
-	mux.Handle("/promote", s.control(forLeader(s, Backend.Promote)))
-	mux.Handle("/demote", s.control(forLeader(s, Backend.Demote)))
-	mux.Handle("/delay", s.control(forNode(s, Backend.Delay)))
-	mux.Handle("/force-quorum", s.control(carryOut(s, s.forceQuorum)))
-	mux.Handle("/join", s.posted(byJoinToken, forLeader(s, Backend.Join)))
+	mux.Handle(period.path, s.private(s.period))
+	s.answer(mux, append(s.own(), s.opts.Answers...))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if s.pages != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/ui/")) {
 			s.pages.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), fromPages{}, r.RemoteAddr)))
@@ -180,6 +159,33 @@ func (s *Server) handler() http.Handler {
 		s.fail(w, Errorf(KindNotFound, "no such path %s", r.URL.Path))
 	})
 	return s.trusted(mux)
+}
+
+// answer routes the answers by path and method. A path that only verbs have says itself that it takes nothing else.
+func (s *Server) answer(mux *http.ServeMux, answers []Answer) {
+	posts, gets := map[string]http.HandlerFunc{}, map[string]http.HandlerFunc{}
+	for _, a := range answers {
+		if a.method == http.MethodPost {
+			posts[a.path] = a.handler(s)
+			s.verbs[a.path] = a.do
+		} else {
+			gets[a.path] = a.handler(s)
+		}
+	}
+	for path, show := range gets {
+		change, both := posts[path]
+		delete(posts, path)
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if both && r.Method == http.MethodPost {
+				change(w, r)
+				return
+			}
+			show(w, r)
+		})
+	}
+	for path, change := range posts {
+		mux.Handle(path, change)
+	}
 }
 
 // get refuses methods that would change something.
@@ -253,28 +259,9 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 	s.redacted(w, r, v, s.opts.Backend.View(ctx).Members)
 }
 
-// config shows the settings and changes them by POST.
-func (s *Server) config() http.Handler {
-	change := s.control(forLeader(s, Backend.ChangeConfig))
-	show := s.view(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-		defer cancel()
-		writeJSON(w, http.StatusOK, s.opts.Backend.Config(ctx))
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			change(w, r)
-			return
-		}
-		show(w, r)
-	})
-}
-
-// control guards a verb: POST only, TLS or loopback only, and for whom verbs says.
-func (s *Server) control(verb http.HandlerFunc) http.HandlerFunc { return s.posted("", verb) }
-
-// posted is control; with by, what the request holds itself lets it in, and verb checks that.
-func (s *Server) posted(by string, verb http.HandlerFunc) http.HandlerFunc {
+// control guards a verb: POST only, TLS or loopback only, and for whom it is. One without a role has what lets it in in
+// the request itself, and checks that.
+func (s *Server) control(v *request, verb http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", "POST")
@@ -285,8 +272,8 @@ func (s *Server) posted(by string, verb http.HandlerFunc) http.HandlerFunc {
 			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
 			return
 		}
-		by := by
-		if by == "" {
+		by := byJoinToken
+		if v.role != "" {
 			p, err := s.admit(w, r, "POST "+r.URL.Path)
 			if err != nil && p.By != "" { // somebody who is known
 				s.auditAction(askerOf(r, p.By), r.URL.Path, nil, err)
@@ -330,19 +317,7 @@ func encrypted(r *http.Request) bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-// forLeader makes a handler of a Backend method that only the leader can carry out.
-func forLeader[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
-	return carryOut(s, func(ctx context.Context, r *http.Request, req Req) (Res, error) {
-		return leaderDoes(ctx, s, r.URL.Path, forwarder(r) != "", req, do)
-	})
-}
-
-// forNode makes a handler of a Backend method that the node asked carries out, whichever it is.
-func forNode[Req, Res any](s *Server, do func(Backend, context.Context, Req) (Res, error)) http.HandlerFunc {
-	return carryOut(s, func(ctx context.Context, _ *http.Request, req Req) (Res, error) { return do(s.opts.Backend, ctx, req) })
-}
-
-func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, Req) (Res, error)) http.HandlerFunc {
+func carryOut[Req, Res any](s *Server, do func(*Server, context.Context, *http.Request, Req) (Res, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Req
 		dec := json.NewDecoder(r.Body)
@@ -361,7 +336,7 @@ func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, R
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), controlTimeout)
 		defer cancel()
-		res, err := do(ctx, r, req)
+		res, err := do(s, ctx, r, req)
 		if err != nil {
 			s.fail(w, err)
 			return
@@ -373,11 +348,11 @@ func carryOut[Req, Res any](s *Server, do func(context.Context, *http.Request, R
 // leaderDoes carries the verb of a path out here, if this node leads, or has the leader do it; not when it was
 // forwarded already.
 func leaderDoes[Req, Res any](ctx context.Context, s *Server, path string, forwarded bool, req Req,
-	do func(Backend, context.Context, Req) (Res, error)) (res Res, err error) {
+	do func(context.Context, Req) (Res, error)) (res Res, err error) {
 	leader := s.opts.Backend.Leader()
 	switch {
 	case leader.Self:
-		return do(s.opts.Backend, ctx, req)
+		return do(ctx, req)
 	case leader.Name == "":
 		return res, Errorf(KindNoLeader, "there is no leader now").With("it needs a majority of the voters; see `trireme status`")
 	case forwarded:

@@ -50,7 +50,7 @@ func TestHealthChecks(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &backend{health: tc.h}
-			s := NewServer(Options{Name: "n1", Backend: b})
+			s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()})
 			got := ""
 			for _, p := range paths {
 				for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
@@ -117,7 +117,7 @@ func TestWhoMayControl(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := &backend{leader: Leader{Name: "n1", Self: true}}
-			s := NewServer(Options{Name: "n1", Backend: b, NodeToken: "node"})
+			s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers(), NodeToken: "node"})
 			r := httptest.NewRequest(tc.method, "/switchover", strings.NewReader(`{"to":"n2"}`))
 			r.Header.Set("Content-Type", "application/json")
 			r.RemoteAddr = tc.from
@@ -143,7 +143,7 @@ func TestWhoMayControl(t *testing.T) {
 }
 
 func TestEmptyNodeTokenOpensNothing(t *testing.T) {
-	s := NewServer(Options{Backend: &backend{leader: Leader{Self: true}}})
+	s := NewServer(Options{Answers: new(backend).answers(), Backend: &backend{leader: Leader{Self: true}}})
 	r := httptest.NewRequest("POST", "/switchover", nil)
 	r.Header.Set("Content-Type", "application/json")
 	r.RemoteAddr = "127.0.0.1:1"
@@ -195,23 +195,23 @@ func TestForwardedToLeader(t *testing.T) {
 	follower := c.start(2, "n2", follow)
 	cl := c.client("https://"+follower.Addr(), operatorToken)
 
-	res, err := cl.Switchover(t.Context(), SwitchoverRequest{To: "n2", DryRun: true})
+	res, err := Switchover.Ask(t.Context(), cl, SwitchoverRequest{To: "n2", DryRun: true})
 	if err != nil || res.To != "n2" || !res.DryRun {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if _, err := cl.NewJoinToken(t.Context(), JoinTokenRequest{Name: "n3"}); err != nil {
+	if _, err := NewJoinToken.Ask(t.Context(), cl, JoinTokenRequest{Name: "n3"}); err != nil {
 		t.Fatal(err)
 	}
-	j, err := c.client("https://"+follower.Addr(), "").Join(t.Context(), JoinRequest{Member: config.Member{Name: "n3"}})
+	j, err := Join.Ask(t.Context(), c.client("https://"+follower.Addr(), ""), JoinRequest{Member: config.Member{Name: "n3"}})
 	if err != nil || j.ID != 7 {
 		t.Fatalf("%+v, %v", j, err)
 	}
-	for _, verb := range []func(*Client, context.Context, MemberRequest) (MemberResult, error){(*Client).Remove, (*Client).Reinit, (*Client).Demote} {
-		if res, err := verb(cl, t.Context(), MemberRequest{Name: "n3"}); err != nil || res.Name != "n3" {
+	for _, verb := range []Verb[MemberRequest, MemberResult]{Remove, Reinit, Demote} {
+		if res, err := verb.Ask(t.Context(), cl, MemberRequest{Name: "n3"}); err != nil || res.Name != "n3" {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	}
-	if res, err := cl.Promote(t.Context(), PromoteRequest{Names: []string{"n3"}}); err != nil || res.Name != "n3" {
+	if res, err := Promote.Ask(t.Context(), cl, PromoteRequest{Names: []string{"n3"}}); err != nil || res.Name != "n3" {
 		t.Fatalf("%+v, %v", res, err)
 	}
 	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3", "reinit n3", "demote n3", "promote n3"}) || len(follow.calls()) != 0 {
@@ -220,12 +220,12 @@ func TestForwardedToLeader(t *testing.T) {
 
 	// The leader's errors come through as they are.
 	lead.err = Errorf(KindConflict, "n2 lags too far").With("wait")
-	_, err = cl.Switchover(t.Context(), SwitchoverRequest{To: "n2"})
+	_, err = Switchover.Ask(t.Context(), cl, SwitchoverRequest{To: "n2"})
 	if e, ok := errors.AsType[*Error](err); !ok || *e != *lead.err.(*Error) {
 		t.Fatalf("error %v", err)
 	}
 	lead.err = errors.New("disk on fire")
-	if _, err = cl.Switchover(t.Context(), SwitchoverRequest{}); KindOf(err) != KindInternal || ExitCode(err) != 1 {
+	if _, err = Switchover.Ask(t.Context(), cl, SwitchoverRequest{}); KindOf(err) != KindInternal || ExitCode(err) != 1 {
 		t.Fatalf("error %v", err)
 	}
 }
@@ -236,7 +236,7 @@ func TestForwardingEndsAfterOneHop(t *testing.T) {
 	sa, sb := c.start(1, "n1", a), c.start(2, "n2", b)
 	// Each believes that the other leads.
 	a.leader, b.leader = Leader{Name: "n2", API: sb.Addr()}, Leader{Name: "n1", API: sa.Addr()}
-	_, err := c.client("https://"+sa.Addr(), operatorToken).Switchover(t.Context(), SwitchoverRequest{})
+	_, err := Switchover.Ask(t.Context(), c.client("https://"+sa.Addr(), operatorToken), SwitchoverRequest{})
 	if KindOf(err) != KindNoLeader || ExitCode(err) != 3 {
 		t.Fatalf("error %v", err)
 	}
@@ -247,7 +247,7 @@ func TestNoLeader(t *testing.T) {
 	b := &backend{}
 	s := c.start(1, "n1", b)
 	cl := c.client("https://"+s.Addr(), operatorToken)
-	if _, err := cl.Switchover(t.Context(), SwitchoverRequest{}); KindOf(err) != KindNoLeader {
+	if _, err := Switchover.Ask(t.Context(), cl, SwitchoverRequest{}); KindOf(err) != KindNoLeader {
 		t.Fatalf("error %v", err)
 	}
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -256,7 +256,7 @@ func TestNoLeader(t *testing.T) {
 	}
 	_ = dead.Close()
 	b.leader = Leader{Name: "n2", API: dead.Addr().String()}
-	_, err = cl.Switchover(t.Context(), SwitchoverRequest{})
+	_, err = Switchover.Ask(t.Context(), cl, SwitchoverRequest{})
 	if KindOf(err) != KindNoLeader || !strings.Contains(err.Error(), "n2") {
 		t.Fatalf("error %v", err)
 	}
@@ -288,7 +288,7 @@ func TestOnlyTheClustersCertificatesAreTrusted(t *testing.T) {
 // TestPagesOfOtherSites: what a browser sends on behalf of another site changes nothing, whatever token goes with it.
 func TestPagesOfOtherSites(t *testing.T) {
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
-	s := NewServer(Options{Name: "n1", Backend: b})
+	s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()})
 	for name, tc := range map[string]struct {
 		headers map[string]string
 		status  int
@@ -316,7 +316,7 @@ func TestPagesOfOtherSites(t *testing.T) {
 
 func TestBadBodies(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
-	s := NewServer(Options{Backend: b})
+	s := NewServer(Options{Backend: b, Answers: b.answers()})
 	for name, body := range map[string]string{
 		"not JSON": "to=n2", "unknown field": `{"too":"n2"}`, "wrong type": `{"to":2}`,
 		"something after it": `{"to":"n2"} x`, "two": `{"to":"n2"}{"to":"n3"}`,
@@ -424,7 +424,7 @@ func TestClientErrors(t *testing.T) {
 	s := c.start(1, "n1", b)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	_, err := c.client("https://"+s.Addr(), operatorToken).Switchover(ctx, SwitchoverRequest{})
+	_, err := Switchover.Ask(ctx, c.client("https://"+s.Addr(), operatorToken), SwitchoverRequest{})
 	if KindOf(err) != KindTimeout || ExitCode(err) != 3 {
 		t.Errorf("slow node: %v", err)
 	}
@@ -471,7 +471,7 @@ func TestTokenNeedsTLS(t *testing.T) {
 	defer tls.Close()
 	for _, base := range []string{plain.URL, strings.TrimPrefix(plain.URL, "http://"), tls.URL} {
 		cl := c.client(base, operatorToken)
-		if v, err := cl.Switchover(t.Context(), SwitchoverRequest{}); err == nil || got.Load() != nil {
+		if v, err := Switchover.Ask(t.Context(), cl, SwitchoverRequest{}); err == nil || got.Load() != nil {
 			t.Errorf("%s: %+v, %v; it was sent %v", base, v, err, got.Load())
 		}
 		if err := cl.WatchRoute(t.Context(), func(RouteView) {}); err == nil || got.Load() != nil {
@@ -480,7 +480,7 @@ func TestTokenNeedsTLS(t *testing.T) {
 	}
 	guest := c.client(plain.URL, "")
 	_, err1 := guest.Cluster(t.Context())
-	_, err2 := guest.Switchover(t.Context(), SwitchoverRequest{})
+	_, err2 := Switchover.Ask(t.Context(), guest, SwitchoverRequest{})
 	_, _, err3 := guest.Check(t.Context(), "/primary")
 	for _, err := range []error{err1, err2, err3} {
 		if KindOf(err) != KindInternal {
@@ -552,13 +552,13 @@ func TestSteeringNeedsTheToken(t *testing.T) {
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
 	s := c.start(1, "n1", b)
 	guest, operator := c.client(s.Addr(), ""), c.client(s.Addr(), operatorToken)
-	if v, err := guest.Config(t.Context()); err != nil || v.Version != 3 {
+	if v, err := Config.Ask(t.Context(), guest); err != nil || v.Version != 3 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	for _, cl := range []*Client{guest, operator} {
-		_, err1 := cl.ChangeConfig(t.Context(), ConfigChange{Set: map[string]string{"weight.n1": "1"}})
-		_, err2 := cl.Pause(t.Context(), PauseRequest{})
-		_, err3 := cl.Resume(t.Context())
+		_, err1 := ChangeConfig.Ask(t.Context(), cl, ConfigChange{Set: map[string]string{"weight.n1": "1"}})
+		_, err2 := Pause.Ask(t.Context(), cl, PauseRequest{})
+		_, err3 := Resume.Ask(t.Context(), cl, ResumeRequest{})
 		for _, err := range []error{err1, err2, err3} {
 			if cl == guest && KindOf(err) != KindUnauthorized || cl == operator && err != nil {
 				t.Errorf("guest %t: %v", cl == guest, err)

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"trireme/internal/config"
@@ -35,38 +34,6 @@ type TokenName struct {
 	Name string `json:"name"`
 }
 
-// tokens lists them, and makes one by POST.
-func (s *Server) tokens() http.Handler {
-	add := s.control(forLeader(s, Backend.NewToken))
-	list := s.private(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-		defer cancel()
-		writeJSON(w, http.StatusOK, s.opts.Backend.Tokens(ctx))
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			add(w, r)
-			return
-		}
-		list(w, r)
-	})
-}
-
-// NewToken makes a token.
-func (c *Client) NewToken(ctx context.Context, req TokenRequest) (TokenResult, error) {
-	return ask[TokenResult](ctx, c, http.MethodPost, "/tokens", req)
-}
-
-// Tokens lists them.
-func (c *Client) Tokens(ctx context.Context) ([]TokenView, error) {
-	return ask[[]TokenView](ctx, c, http.MethodGet, "/tokens", nil)
-}
-
-// RemoveToken ends one, and the sessions of the dashboard that began with it.
-func (c *Client) RemoveToken(ctx context.Context, req TokenName) (TokenView, error) {
-	return ask[TokenView](ctx, c, http.MethodPost, "/tokens/remove", req)
-}
-
 // RevokeRequest names what is not to be trusted any more.
 type RevokeRequest struct {
 	What string `json:"what"` // a node's name: all its certificates; or a serial number
@@ -80,11 +47,6 @@ type RevokeResult struct {
 	Advice  string `json:"advice"`
 }
 
-// Revoke takes the trust from certificates.
-func (c *Client) Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error) {
-	return ask[RevokeResult](ctx, c, http.MethodPost, "/certificates/revoke", req)
-}
-
 // RevokedView is what GET /certificates/revoked answers. Those of nodes that are no members any more count as revoked,
 // too.
 type RevokedView struct {
@@ -92,15 +54,10 @@ type RevokedView struct {
 }
 
 // revoked lists what `trireme cert revoke` took the trust from.
-func (s *Server) revoked(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) revoked(context.Context) RevokedView {
 	v := RevokedView{Revoked: s.opts.Backend.Settings().RevokedCerts}
 	if v.Revoked == nil {
 		v.Revoked = []config.Revocation{}
 	}
-	writeJSON(w, http.StatusOK, v)
-}
-
-// Revoked lists them.
-func (c *Client) Revoked(ctx context.Context) (RevokedView, error) {
-	return ask[RevokedView](ctx, c, http.MethodGet, "/certificates/revoked", nil)
+	return v
 }

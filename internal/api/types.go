@@ -804,9 +804,6 @@ type Leader struct {
 
 // Backend is the node that the API serves. Methods are called from many goroutines, return when ctx ends, and report
 // failures that an operator should understand as *Error; any other error is shown as an internal one.
-//
-// Switchover, NewJoinToken, Join, Remove, Reinit, Promote, Demote, Pause, Resume, ChangeConfig and RollbackConfig are
-// called on the leader only, the others on any node.
 type Backend interface {
 	RouterQuestions
 	// Local is the health of this node, from memory: no I/O, no waiting.
@@ -830,52 +827,9 @@ type Backend interface {
 	History(ctx context.Context) ([]Event, error)
 	// WhyNot says why a node does not lead, as this node sees it.
 	WhyNot(ctx context.Context, node string) (WhyNotView, error)
-	// Config is the cluster settings that an operator may change.
-	Config(ctx context.Context) ConfigView
-	// ChangeConfig returns once the change is committed.
-	ChangeConfig(ctx context.Context, req ConfigChange) (ConfigView, error)
-	// ConfigHistory is the last changes of them; RollbackConfig takes an earlier version up again and returns once that
-	// is committed.
-	ConfigHistory(ctx context.Context) ConfigHistoryView
-	RollbackConfig(ctx context.Context, req ConfigRollback) (ConfigRollbackResult, error)
-	// Pause switches automatic failover off; Resume on again.
-	Pause(ctx context.Context, req PauseRequest) (PauseResult, error)
-	Resume(ctx context.Context, req ResumeRequest) (PauseResult, error)
-	// Switchover returns when the new leader takes writes, or with the reason why it does not.
-	Switchover(ctx context.Context, req SwitchoverRequest) (SwitchoverResult, error)
-	// Failover, on any node, moves leadership without the leader's help, and returns when the new leader takes writes.
-	Failover(ctx context.Context, req FailoverRequest) (FailoverResult, error)
-	// Leave returns when the end of the cluster is committed, or with the reason why it goes on.
-	Leave(ctx context.Context, req LeaveRequest) (LeaveResult, error)
-	// NewJoinToken makes and records an invitation.
-	NewJoinToken(ctx context.Context, req JoinTokenRequest) (JoinTokenResult, error)
-	// Join checks and uses up the token and returns once the new member is in the committed settings.
-	Join(ctx context.Context, req JoinRequest) (JoinResult, error)
-	// Remove returns when the member has no vote and no record any more, or with the reason why it must stay.
-	Remove(ctx context.Context, req MemberRequest) (MemberResult, error)
-	// Reinit returns when the member has begun to throw its data away and to copy another node's.
-	Reinit(ctx context.Context, req MemberRequest) (MemberResult, error)
-	// Promote makes learners voters as soon as they have caught up; Demote makes a voter a learner.
-	Promote(ctx context.Context, req PromoteRequest) (MemberResult, error)
-	Demote(ctx context.Context, req MemberRequest) (MemberResult, error)
-	// Delay shows a delayed learner, or gives it an order, on any node.
-	Delay(ctx context.Context, req DelayRequest) (DelayResult, error)
-	// Void declares an entry void that no node could apply, or reports what that would lose.
-	Void(ctx context.Context, req VoidRequest) (VoidReport, error)
-	// ForceApply has all nodes apply tolerantly an entry that none could apply, or reports what that would mean.
-	ForceApply(ctx context.Context, req VoidRequest) (VoidReport, error)
 	// ForceQuorum makes a cluster out of the survivors of a lost majority, or reports what that would mean. If at is
 	// not this node, nothing was done, and the caller must ask at.
 	ForceQuorum(ctx context.Context, req ForceRequest) (rep ForceReport, at Leader, err error)
-	// NewToken makes a token for the API; it is shown this once. Tokens lists them.
-	NewToken(ctx context.Context, req TokenRequest) (TokenResult, error)
-	RemoveToken(ctx context.Context, req TokenName) (TokenView, error)
-	Tokens(ctx context.Context) []TokenView
-	// Revoke takes the trust from a certificate, or from all of a node.
-	Revoke(ctx context.Context, req RevokeRequest) (RevokeResult, error)
-	// ChangeCA takes a step in a change of the CA; CA shows where it is.
-	ChangeCA(ctx context.Context, req CARequest) (CAView, error)
-	CA(ctx context.Context) CAView
 	// Settings are those of the cluster, from memory. They are not to be changed.
 	Settings() *config.Cluster
 	// Metrics is the node's registry.

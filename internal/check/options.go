@@ -22,10 +22,18 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Cluster is what is asked of the daemons: an *api.Client.
+// Cluster is what is asked of the daemons. Ask makes one.
 type Cluster interface {
 	Cluster(ctx context.Context) (api.ClusterView, error)
 	Reinit(ctx context.Context, req api.MemberRequest) (api.MemberResult, error)
+}
+
+// Ask is a Cluster that asks a node.
+type Ask struct{ *api.Client }
+
+// Reinit has a member copy another node's data.
+func (a Ask) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return api.Reinit.Ask(ctx, a.Client, req)
 }
 
 // Progress is how far a run is.

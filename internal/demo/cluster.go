@@ -555,7 +555,7 @@ func (c *Cluster) Switchover(ctx context.Context, to string) (api.SwitchoverResu
 	}
 	cl := c.Client(leader)
 	defer cl.Close()
-	return cl.Switchover(ctx, api.SwitchoverRequest{To: to})
+	return api.Switchover.Ask(ctx, cl, api.SwitchoverRequest{To: to})
 }
 
 // History of the cluster as a node tells it.

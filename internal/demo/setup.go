@@ -110,7 +110,7 @@ func (c *Cluster) Forget(n *Node) {
 func (c *Cluster) invite(ctx context.Context, n *Node) error {
 	cl := c.Client(c.nodes[0])
 	defer cl.Close()
-	invitation, err := cl.NewJoinToken(ctx, api.JoinTokenRequest{Name: n.Name, Role: n.Role, TTL: inviteTTL})
+	invitation, err := api.NewJoinToken.Ask(ctx, cl, api.JoinTokenRequest{Name: n.Name, Role: n.Role, TTL: inviteTTL})
 	if err != nil {
 		return fmt.Errorf("invitation of %s: %w", n.Name, err)
 	}

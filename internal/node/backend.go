@@ -24,6 +24,20 @@ type backend struct {
 
 var _ api.Backend = backend{}
 
+// answers are this node's to the verbs and queries of the API.
+func (n *Node) answers() []api.Answer {
+	return []api.Answer{
+		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.Pause), api.Resume.By(n.Resume),
+		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
+		api.ChangeConfig.By(n.ChangeConfig), api.RollbackConfig.By(n.RollbackConfig),
+		api.NewToken.By(n.certs.NewToken), api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
+		api.NewJoinToken.By(n.NewJoinToken), api.Join.By(n.Join), api.Remove.By(n.Remove),
+		api.Promote.By(n.Promote), api.Demote.By(n.Demote), api.Leave.By(n.Leave),
+		api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
+		api.Config.By(n.Config), api.ConfigHistory.By(n.ConfigHistory), api.Tokens.By(n.certs.Tokens), api.CA.By(n.certs.CA),
+	}
+}
+
 // Local implements api.Backend.
 func (n *Node) Local() api.Health {
 	st := n.cons.Status()

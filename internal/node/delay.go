@@ -90,13 +90,13 @@ func (n *Node) Delay(ctx context.Context, req api.DelayRequest) (res api.DelayRe
 // delayText is what a delayed learner does from an order on.
 func delayText(req api.DelayRequest) string {
 	switch req.Order {
-	case api.ApplyNow:
+	case api.OrderApplyNow:
 		return "applies what is committed without delay"
-	case api.Hold:
+	case api.OrderHold:
 		return "applies nothing more"
-	case api.StopBefore:
+	case api.OrderStopBefore:
 		return "applies all up to just before " + req.GTID + " without delay, and stops there"
-	case api.StopAfter:
+	case api.OrderStopAfter:
 		return "applies all up to and with " + req.GTID + " without delay, and stops there"
 	}
 	return "applies with its delay again"
@@ -161,18 +161,18 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 	switch req.Order {
 	case "":
 		return n.delayResult()
-	case api.Resume:
-	case api.ApplyNow:
-		o = &holdOrder{Kind: api.ApplyNow}
-	case api.Hold:
-		o = &holdOrder{Kind: api.StopAfter}
+	case api.OrderResume:
+	case api.OrderApplyNow:
+		o = &holdOrder{Kind: api.OrderApplyNow}
+	case api.OrderHold:
+		o = &holdOrder{Kind: api.OrderStopAfter}
 		check = func() error { // where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
 			if last := n.late.last; !last.IsZero() {
 				o.GTID = last.String()
 			}
 			return nil
 		}
-	case api.StopBefore, api.StopAfter:
+	case api.OrderStopBefore, api.OrderStopAfter:
 		id, err := gtid.ParseGTID(req.GTID)
 		if err != nil {
 			return res, api.Errorf(api.KindInvalid, "%q is no GTID: %v", req.GTID, err)

@@ -35,7 +35,7 @@ var _ dump.Gate = (*gate)(nil)
 
 // holdOrder is an operator's order to a delayed learner. It is kept in node.json until it is taken back.
 type holdOrder struct {
-	Kind string `json:"kind"`           // api.StopBefore, api.StopAfter or api.ApplyNow
+	Kind string `json:"kind"`           // api.OrderStopBefore, api.OrderStopAfter or api.OrderApplyNow
 	GTID string `json:"gtid,omitempty"` // of StopAfter, empty: nothing more at all
 }
 
@@ -71,7 +71,7 @@ func (g *gate) command(o *holdOrder, check func() error) error {
 		return err
 	}
 	g.order = o
-	g.passed = o != nil && o.Kind == api.StopAfter && o.GTID == g.last.String()
+	g.passed = o != nil && o.Kind == api.OrderStopAfter && o.GTID == g.last.String()
 	g.wakeLocked()
 	return nil
 }
@@ -114,7 +114,7 @@ func (g *gate) Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan str
 	}
 	g.handed.Add(id)
 	g.last, g.next = id, gtid.GTID{}
-	if g.order != nil && g.order.Kind == api.StopAfter && g.order.GTID == id.String() {
+	if g.order != nil && g.order.Kind == api.OrderStopAfter && g.order.GTID == id.String() {
 		g.passed = true
 	}
 	return 0, nil
@@ -127,12 +127,12 @@ const gateLook = time.Second
 // met again, stops it at once: the data may have been copied from another node meanwhile.
 func (g *gate) stopsLocked(id gtid.GTID) bool {
 	switch o := g.order; {
-	case o == nil || o.Kind == api.ApplyNow:
+	case o == nil || o.Kind == api.OrderApplyNow:
 		return false
 	case g.passed || o.GTID == "":
 		return true
 	default:
-		return o.Kind == api.StopBefore && o.GTID == id.String()
+		return o.Kind == api.OrderStopBefore && o.GTID == id.String()
 	}
 }
 
@@ -152,11 +152,11 @@ func (g *gate) view(executed gtid.Set) *api.DelayView {
 		if v.Stopped = g.stopsLocked(g.next); !v.Stopped {
 			v.RemainingSeconds = max(0, g.due.Sub(g.clock()).Seconds())
 		}
-	} else if o := g.order; g.begun && o != nil && o.Kind != api.ApplyNow {
+	} else if o := g.order; g.begun && o != nil && o.Kind != api.OrderApplyNow {
 		v.Stopped = g.passed || o.GTID == ""
 	}
 	// One that is due and has not been asked for is what a feed left that has ended: nobody has caught up by that.
 	v.Stopped, v.CaughtUp = v.Stopped && v.CaughtUp, v.CaughtUp && (v.Stopped || g.order == nil && v.RemainingSeconds > 0)
-	v.Missed = g.begun && g.passed && g.order != nil && g.order.Kind == api.StopBefore
+	v.Missed = g.begun && g.passed && g.order != nil && g.order.Kind == api.OrderStopBefore
 	return v
 }

@@ -124,7 +124,7 @@ func TestGateWithoutFeed(t *testing.T) {
 func TestDelayBeforeTheGate(t *testing.T) {
 	n := newTestNode(t)
 	n.cluster = &config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}
-	for _, order := range []string{"", api.Hold, api.ApplyNow} {
+	for _, order := range []string{"", api.OrderHold, api.OrderApplyNow} {
 		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
 			t.Errorf("%q: %v", order, err)
 		}
@@ -140,13 +140,13 @@ func TestGateStops(t *testing.T) {
 		passes     []int64 // of 1 to 5
 		missed     bool
 	}{
-		{name: "before", kind: api.StopBefore, gno: 3, passes: []int64{1, 2}},
-		{name: "after", kind: api.StopAfter, gno: 3, passes: []int64{1, 2, 3}},
-		{name: "hold", kind: api.StopAfter},
-		{name: "now", kind: api.ApplyNow, passes: []int64{1, 2, 3, 4, 5}},
-		{name: "before, after a restart", kind: api.StopBefore, gno: 3, has: ids(1), passes: []int64{2}},
-		{name: "after, after a restart", kind: api.StopAfter, gno: 3, has: ids(1, 2, 3)},
-		{name: "before, copied meanwhile", kind: api.StopBefore, gno: 3, has: ids(1, 2, 3), missed: true},
+		{name: "before", kind: api.OrderStopBefore, gno: 3, passes: []int64{1, 2}},
+		{name: "after", kind: api.OrderStopAfter, gno: 3, passes: []int64{1, 2, 3}},
+		{name: "hold", kind: api.OrderStopAfter},
+		{name: "now", kind: api.OrderApplyNow, passes: []int64{1, 2, 3, 4, 5}},
+		{name: "before, after a restart", kind: api.OrderStopBefore, gno: 3, has: ids(1), passes: []int64{2}},
+		{name: "after, after a restart", kind: api.OrderStopAfter, gno: 3, has: ids(1, 2, 3)},
+		{name: "before, copied meanwhile", kind: api.OrderStopBefore, gno: 3, has: ids(1, 2, 3), missed: true},
 	} {
 		s := newGateScene(t, time.Hour)
 		s.order(tt.kind, tt.gno)
@@ -168,14 +168,14 @@ func TestGateStops(t *testing.T) {
 			t.Errorf("%s: passed %v, want %v", tt.name, passed, tt.passes)
 		}
 		v := s.view(executed)
-		if v.Stopped != (tt.kind != api.ApplyNow) || v.Missed != tt.missed {
+		if v.Stopped != (tt.kind != api.OrderApplyNow) || v.Missed != tt.missed {
 			t.Errorf("%s: %+v", tt.name, v)
 		}
 		_, changed := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(held)}})
 		if err := s.command(nil, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if tt.kind != api.ApplyNow {
+		if tt.kind != api.OrderApplyNow {
 			select {
 			case <-changed:
 			default:
@@ -194,7 +194,7 @@ func TestGateHoldsWhileAsked(t *testing.T) {
 	s.pass(1, time.Hour)
 	refused := errors.New("no")
 	done := make(chan bool)
-	err := s.command(&holdOrder{Kind: api.StopAfter}, func() error {
+	err := s.command(&holdOrder{Kind: api.OrderStopAfter}, func() error {
 		go func() { done <- s.pass(2, time.Hour) }()
 		select {
 		case <-done:

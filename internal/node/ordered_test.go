@@ -53,7 +53,7 @@ func TestDelayNamesWhoOrderedIt(t *testing.T) {
 	close(answer)
 	connectTestPeer(t, n, &slowPeer{settings: []byte(`{"result":{"name":"db2"}}`), asked: make(chan struct{}), answer: answer})
 	ctx := api.AskedAs(t.Context(), "token night (operator) from 10.0.0.7:51234")
-	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.Hold}, {Name: "db2", Order: api.ApplyNow}} {
+	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.OrderHold}, {Name: "db2", Order: api.OrderApplyNow}} {
 		if _, err := n.Delay(ctx, req); (err != nil) != (req.Order == "fly") {
 			t.Errorf("%+v: %v", req, err)
 		}

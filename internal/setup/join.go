@@ -105,9 +105,9 @@ func ask(ctx context.Context, token pki.JoinToken, req api.JoinRequest) (api.Joi
 	defer cancel()
 	client := api.NewClient("https://"+token.Address, "", pki.JoinTLS(token.CADigest))
 	defer client.Close()
-	answer, err := client.Join(ctx, req)
+	answer, err := api.Join.Ask(ctx, client, req)
 	if api.KindOf(err) == api.KindUnreachable { // the answer may be lost, and the token is good for this key alone now
-		answer, err = client.Join(ctx, req)
+		answer, err = api.Join.Ask(ctx, client, req)
 	}
 	if err != nil {
 		return answer, err

@@ -223,7 +223,7 @@ func running(t *testing.T) (*leader, string) {
 	if l.cluster, err = config.LoadCluster(n.Dir); err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: l, TLS: bundle.ServerJoinTLS(), Logger: slog.New(slog.DiscardHandler)})
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: l, Answers: []api.Answer{api.Join.By(l.Join)}, TLS: bundle.ServerJoinTLS(), Logger: slog.New(slog.DiscardHandler)})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

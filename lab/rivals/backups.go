@@ -199,7 +199,7 @@ func (a *triremeArchive) Stop() error {
 // Check is `trireme check`, by the application's account, which sees everything. It does not wait for a quiet leader.
 func (t *trireme) Check(ctx context.Context, tables []string, share float64) (check.Result, error) {
 	s := t.State()
-	o := check.Options{Cluster: t.asked, User: s.User, Password: s.Password, Share: share, MaxLag: 2 * time.Second, MaxBusy: 1000,
+	o := check.Options{Cluster: check.Ask{Client: t.asked}, User: s.User, Password: s.Password, Share: share, MaxLag: 2 * time.Second, MaxBusy: 1000,
 		Say: func(string, ...any) {}, Progress: func(check.Progress) {}}
 	for _, name := range tables {
 		o.Only = append(o.Only, Database+"."+name)

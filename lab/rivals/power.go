@@ -212,7 +212,7 @@ const controlLimit = 10 * time.Second // of a control verb
 // reseed has a member throw its data away and copy another's.
 func (t *trireme) reseed(ctx context.Context, name string) error {
 	return t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
-		_, err := cl.Reinit(ctx, api.MemberRequest{Name: name})
+		_, err := api.Reinit.Ask(ctx, cl, api.MemberRequest{Name: name})
 		return err
 	})
 }
@@ -224,7 +224,7 @@ func (t *trireme) removeNode(ctx context.Context, name string) error {
 		return err
 	}
 	err = t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
-		_, err := cl.Remove(ctx, api.MemberRequest{Name: name})
+		_, err := api.Remove.Ask(ctx, cl, api.MemberRequest{Name: name})
 		return err
 	})
 	if err == nil {
@@ -258,7 +258,7 @@ func (t *trireme) bringBack(ctx context.Context, name, role string) error {
 			return nil // it was never removed
 		case member:
 			return errors.Join(errors.New("an earlier attempt was not completed"), t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
-				_, err := cl.Remove(ctx, api.MemberRequest{Name: name})
+				_, err := api.Remove.Ask(ctx, cl, api.MemberRequest{Name: name})
 				return err
 			}))
 		case err == nil:

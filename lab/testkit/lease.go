@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/lab/verify"
@@ -103,7 +104,7 @@ func (l *leased) note() (err error) {
 func (l *leased) config(ctx context.Context) ([]config.Setting, error) {
 	cl := l.Client(l.Nodes()[0])
 	defer cl.Close()
-	v, err := cl.Config(ctx)
+	v, err := api.Config.Ask(ctx, cl)
 	return v.Settings, err
 }
 

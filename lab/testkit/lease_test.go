@@ -83,7 +83,7 @@ func TestLease(t *testing.T) {
 	defer cl.Close()
 	set := func(value string) {
 		t.Helper()
-		if _, err := cl.ChangeConfig(ctx, api.ConfigChange{Set: map[string]string{"failback_after": value}}); err != nil {
+		if _, err := api.ChangeConfig.Ask(ctx, cl, api.ConfigChange{Set: map[string]string{"failback_after": value}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -99,10 +99,10 @@ func TestSwitchoverAlone(t *testing.T) {
 // token is a new viewer's.
 func (c *cluster) token(name string) string {
 	c.t.Helper()
-	res, err := c.Client(c.healthy()).NewToken(c.t.Context(), api.TokenRequest{Name: name, Role: string(pki.Viewer)})
+	res, err := api.NewToken.Ask(c.t.Context(), c.Client(c.healthy()), api.TokenRequest{Name: name, Role: string(pki.Viewer)})
 	must(c.t, err)
 	c.t.Cleanup(func() {
-		_, err := c.Client(c.Nodes()[0]).RemoveToken(context.WithoutCancel(c.t.Context()), api.TokenName{Name: name})
+		_, err := api.RemoveToken.Ask(context.WithoutCancel(c.t.Context()), c.Client(c.Nodes()[0]), api.TokenName{Name: name})
 		must(c.t, err)
 	})
 	return res.Token

@@ -43,8 +43,8 @@ func TestAccess(t *testing.T) {
 	for _, n := range c.Nodes() {
 		cl := c.ClientWith(n, token)
 		defer cl.Close()
-		eventually(t, healLimit, n.Name+" takes the token", func() error { _, err := cl.Tokens(t.Context()); return err })
-		if _, err := cl.Switchover(t.Context(), api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden || !strings.Contains(err.Error(), string(pki.Viewer)) {
+		eventually(t, healLimit, n.Name+" takes the token", func() error { _, err := api.Tokens.Ask(t.Context(), cl); return err })
+		if _, err := api.Switchover.Ask(t.Context(), cl, api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden || !strings.Contains(err.Error(), string(pki.Viewer)) {
 			t.Errorf("%s: a viewer switches over: %v", n.Name, err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestAccess(t *testing.T) {
 	cl := c.ClientWith(others[0], cred.Token)
 	defer cl.Close()
 	eventually(t, healLimit, "the new token counts", func() error {
-		_, err := cl.Switchover(t.Context(), api.SwitchoverRequest{DryRun: true})
+		_, err := api.Switchover.Ask(t.Context(), cl, api.SwitchoverRequest{DryRun: true})
 		return err
 	})
 	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "list", "--token-file", made, "--api", cred.API[0]).CombinedOutput(); err != nil {
@@ -145,7 +145,7 @@ func (c *cluster) caOf(n *demo.Node) api.CAView {
 	c.t.Helper()
 	cl := c.Client(n)
 	defer cl.Close()
-	v, err := cl.CA(c.t.Context())
+	v, err := api.CA.Ask(c.t.Context(), cl)
 	must(c.t, err)
 	return v
 }

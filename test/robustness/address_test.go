@@ -134,7 +134,7 @@ func (c *cluster) movesBeforeItsFirstStart(base int) {
 	leader := c.healthy()
 	cl := c.Client(leader)
 	defer cl.Close()
-	token, err := cl.NewJoinToken(c.t.Context(), api.JoinTokenRequest{Name: "n9", Role: config.RoleLogger})
+	token, err := api.NewJoinToken.Ask(c.t.Context(), cl, api.JoinTokenRequest{Name: "n9", Role: config.RoleLogger})
 	must(c.t, err)
 	node := c.unstarted("n9")
 	n9 := &demo.Node{Name: "n9", Role: config.RoleLogger, Dir: node.Dir}

@@ -114,7 +114,7 @@ func TestCascadesOffWhileTheLeaderDies(t *testing.T) {
 	c.cascadesWhileTheLeaderDies(rounds(t, 3, 50), func(b *api.BlockedView) {
 		cl := c.Client(c.Nodes()[0])
 		defer cl.Close()
-		_, err := cl.ForceApply(t.Context(), api.VoidRequest{GTID: b.GTID})
+		_, err := api.ForceApply.Ask(t.Context(), cl, api.VoidRequest{GTID: b.GTID})
 		t.Logf("force-apply %s, error %d: %v", b.GTID, b.Number, err)
 	})
 }
@@ -604,7 +604,7 @@ func (c *cluster) settle(term uint64, unblock func(*api.BlockedView)) string {
 				outcome = cmp.Or(map[bool]string{true: "copied"}[outcome == "no trace"], outcome)
 				if m.Seed == nil && time.Since(m.ApplyError.Since) > 5*time.Second && again(m.Name, 5*time.Second) {
 					cl := c.Client(c.Node(m.Name))
-					_, err := cl.Reinit(c.t.Context(), api.MemberRequest{Name: m.Name})
+					_, err := api.Reinit.Ask(c.t.Context(), cl, api.MemberRequest{Name: m.Name})
 					cl.Close()
 					c.t.Logf("reinit %s: %v", m.Name, err)
 				}

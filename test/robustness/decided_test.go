@@ -1,7 +1,6 @@
 package robustness
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,15 +86,15 @@ func TestDecidedTooLate(t *testing.T) {
 	}
 	for _, f := range []struct {
 		verb, mark string
-		decide     func(*api.Client, context.Context, api.VoidRequest) (api.VoidReport, error)
+		decide     api.Verb[api.VoidRequest, api.VoidReport]
 		statements []string
 		number     int
 		set        string
 		rows, want string
 	}{
-		{"void", "", (*api.Client).Void, unheard, 3819, "SET GLOBAL div_precision_increment = 8",
+		{"void", "", api.Void, unheard, 3819, "SET GLOBAL div_precision_increment = 8",
 			"SELECT COUNT(*) FROM unappliable.t", "1"},
-		{"force-apply", config.TolerantMark, (*api.Client).ForceApply, selfref, 1032,
+		{"force-apply", config.TolerantMark, api.ForceApply, selfref, 1032,
 			"SET GLOBAL replica_exec_mode = IDEMPOTENT", "SELECT COUNT(*) FROM selfref.s", "0"},
 	} {
 		t.Run(f.verb, func(t *testing.T) {
@@ -113,7 +112,7 @@ func TestDecidedTooLate(t *testing.T) {
 			go func() {
 				cl := c.Client(c.Nodes()[0])
 				defer cl.Close()
-				_, err := f.decide(cl, t.Context(), api.VoidRequest{GTID: entry.GTID})
+				_, err := f.decide.Ask(t.Context(), cl, api.VoidRequest{GTID: entry.GTID})
 				decided <- err
 			}()
 			for _, n := range c.Nodes() {

@@ -68,7 +68,7 @@ func TestDelayedLearner(t *testing.T) {
 	s.exec("DELETE FROM late.t")
 	deleted := c.lastGTID(s.conn)
 	c.refused(leader, api.KindNotFound, "delay r1 --stop-before aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7", "aaaaaaaaaaaa:7")
-	if d := result[api.DelayResult](c, leader, 0, "delay r1 --stop-before "+deleted); d.Order != api.StopBefore || d.GTID != deleted {
+	if d := result[api.DelayResult](c, leader, 0, "delay r1 --stop-before "+deleted); d.Order != api.OrderStopBefore || d.GTID != deleted {
 		t.Errorf("%+v", d)
 	}
 	stopped := func(v *api.DelayView) bool { return v.Stopped && v.GTID == deleted }
@@ -101,7 +101,7 @@ func TestDelayedLearner(t *testing.T) {
 	}
 
 	c.says(leader, 0, "delay r1 --stop-after "+deleted)
-	delayed("has stopped behind the DELETE", func(v *api.DelayView) bool { return v.Stopped && v.Order == api.StopAfter })
+	delayed("has stopped behind the DELETE", func(v *api.DelayView) bool { return v.Stopped && v.Order == api.OrderStopAfter })
 	c.awaitRows(late, "late.t", 0)
 	c.says(leader, 0, "delay r1 --resume", "r1", "3s") // as text
 	delayed("goes on", func(v *api.DelayView) bool { return v.Order == "" && !v.Stopped && v.BehindSeconds < 10 && v.CaughtUp })

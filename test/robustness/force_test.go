@@ -66,7 +66,7 @@ func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 	c.t.Helper()
 	cl := c.Client(n)
 	defer cl.Close()
-	rep, err := cl.ForceQuorum(c.t.Context(), api.ForceRequest{Voters: voters})
+	rep, err := api.ForceQuorum.Ask(c.t.Context(), cl, api.ForceRequest{Voters: voters})
 	must(c.t, err)
 	return rep
 }
@@ -301,7 +301,7 @@ func TestForceQuorumOfLearners(t *testing.T) {
 	// Both daemons are killed as soon as it is decided. What is left to do they do when they start.
 	cl := c.Client(region[0])
 	defer cl.Close()
-	rep, err := cl.ForceQuorum(t.Context(), api.ForceRequest{Voters: []string{"n8", "n9"}, Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
+	rep, err := api.ForceQuorum.Ask(t.Context(), cl, api.ForceRequest{Voters: []string{"n8", "n9"}, Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
 	must(t, err)
 	for _, n := range region {
 		c.KillDaemon(n)

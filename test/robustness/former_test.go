@@ -73,7 +73,7 @@ func TestFormerNodeCannotCopy(t *testing.T) {
 	eventually(t, healLimit, "the change has ended, says the leader", func() error {
 		cl := c.Client(leader)
 		defer cl.Close()
-		if v, err := cl.CA(t.Context()); err != nil || v.Rotating {
+		if v, err := api.CA.Ask(t.Context(), cl); err != nil || v.Rotating {
 			return fmt.Errorf("%+v, %w", v.Rotating, err)
 		}
 		return nil

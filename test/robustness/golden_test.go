@@ -186,7 +186,7 @@ func startGolden(t *testing.T, archive string) {
 	defer client.Close()
 	var rep api.ForceReport
 	eventually(t, healLimit, "the node has opened its log and knows no leader", func() (err error) {
-		rep, err = client.ForceQuorum(t.Context(), api.ForceRequest{})
+		rep, err = api.ForceQuorum.Ask(t.Context(), client, api.ForceRequest{})
 		if err == nil && rep.Problem != "" {
 			err = errors.New(rep.Problem)
 		}
@@ -195,7 +195,7 @@ func startGolden(t *testing.T, archive string) {
 	if rep.LastIndex < said.Last {
 		t.Errorf("its log ends at %d, and ended at %d", rep.LastIndex, said.Last)
 	}
-	rep, err = client.ForceQuorum(t.Context(), api.ForceRequest{Confirm: rep.Term, By: "a test"})
+	rep, err = api.ForceQuorum.Ask(t.Context(), client, api.ForceRequest{Confirm: rep.Term, By: "a test"})
 	must(t, err)
 	eventually(t, healLimit, "it leads and takes writes", func() error {
 		ok, why, err := client.Check(t.Context(), "/primary")

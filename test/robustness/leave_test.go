@@ -23,7 +23,7 @@ import (
 func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult, error) {
 	cl := c.Client(asked)
 	defer cl.Close()
-	return cl.Leave(c.t.Context(), req)
+	return api.Leave.Ask(c.t.Context(), cl, req)
 }
 
 // TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and been written to, becomes a

@@ -36,7 +36,7 @@ func (c *cluster) invite(n *demo.Node, name string) string {
 	c.t.Helper()
 	cl := c.Client(n)
 	defer cl.Close()
-	token, err := cl.NewJoinToken(c.t.Context(), api.JoinTokenRequest{Name: name, Role: config.RoleVoter})
+	token, err := api.NewJoinToken.Ask(c.t.Context(), cl, api.JoinTokenRequest{Name: name, Role: config.RoleVoter})
 	must(c.t, err)
 	return token.Token
 }
@@ -337,7 +337,7 @@ func TestRefusedMemberChanges(t *testing.T) {
 	ask := func(csr []byte) (uint64, error) {
 		cl := c.Client(leader)
 		defer cl.Close()
-		res, err := cl.Join(t.Context(), api.JoinRequest{Token: token, CSR: csr, Member: n9.Member(0, config.RoleVoter)})
+		res, err := api.Join.Ask(t.Context(), cl, api.JoinRequest{Token: token, CSR: csr, Member: n9.Member(0, config.RoleVoter)})
 		return res.ID, err
 	}
 	id, err := ask(csr)

@@ -37,7 +37,7 @@ func TestRollingUpgrade(t *testing.T) {
 		Switchover: func(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 			cl := c.Client(leader)
 			defer cl.Close()
-			return cl.Switchover(ctx, req)
+			return api.Switchover.Ask(ctx, cl, req)
 		},
 		Act: func(_ context.Context, m api.MemberView) error {
 			n := c.Node(m.Name)

@@ -68,7 +68,7 @@ func (c *cluster) knowsTied(want map[string]int) {
 	client := c.Client(c.healthy())
 	defer client.Close()
 	eventually(c.t, healLimit, "what ties sessions is known", func() error {
-		res, err := client.Switchover(c.t.Context(), api.SwitchoverRequest{DryRun: true})
+		res, err := api.Switchover.Ask(c.t.Context(), client, api.SwitchoverRequest{DryRun: true})
 		if status := c.view().TiedSessions(); err != nil || !maps.Equal(res.TiedSessions, want) || !maps.Equal(status, want) {
 			return fmt.Errorf("the dry run says %v %s, the status %v, error %v", res.TiedSessions, res.Problem, status, err)
 		}
