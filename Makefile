@@ -1,7 +1,7 @@
 # make demo        three nodes, load, faults, verdict; needs only Go and a network
 # make build       bin/trireme, and bin/trireme-lab, which proves and measures it
 # make package     .deb, .rpm, tarball and Helm chart in dist; make package-test installs them in a throw-away root
-# make manual      docs/cli.md, docs/lab.md and the man pages
+# make manual      docs/cli.md, docs/api.md, docs/lab.md and the man pages
 # make check       for every edit: a look at the source, unit tests, a short simulation, one cluster of real servers
 # make test        everything a change must pass (.ci/run calls it), with the time of each package
 # make test-long   the tests that take minutes each
@@ -51,9 +51,10 @@ package-test: package
 	@scripts/deps.sh package
 	@scripts/package-test.sh
 
-# docs/cli.md, docs/lab.md and, in bin/man, the man pages: what --help says.
+# docs/cli.md, docs/api.md, docs/lab.md and, in bin/man, the man pages: what --help says.
 manual: build
 	bin/trireme manual --markdown >docs/cli.md
+	bin/trireme manual --api >docs/api.md
 	bin/trireme-lab manual --markdown >docs/lab.md
 	bin/trireme manual bin/man
 	bin/trireme-lab manual bin/man

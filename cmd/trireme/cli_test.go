@@ -81,16 +81,27 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestPageOfVerbs: docs/cli.md is what the declarations say. go test ./cmd/trireme -run TestPageOfVerbs -update writes
-// it.
-func TestPageOfVerbs(t *testing.T) {
-	var b bytes.Buffer
-	if err := manual.Markdown(&b, declarations(t)); err != nil {
+// TestPages: docs/cli.md and docs/api.md are what the declarations say. go test ./cmd/trireme -run TestPages -update
+// writes them.
+func TestPages(t *testing.T) {
+	var verbs, requests bytes.Buffer
+	if err := manual.Markdown(&verbs, declarations(t)); err != nil {
 		t.Fatal(err)
 	}
-	page := filepath.Join("..", "..", "docs", "cli.md")
+	writeAPI(&requests)
+	isPage(t, "cli.md", verbs.Bytes())
+	isPage(t, "api.md", requests.Bytes())
+	if page := requests.String(); !strings.Contains(page, "| [`POST /demote`](#post-demote) | admin | the leader |") ||
+		!strings.Contains(page, "\n| `if_term` | number, may be left out |\n") {
+		t.Errorf("docs/api.md lacks fields: %.200s", page)
+	}
+}
+
+func isPage(t *testing.T, name string, want []byte) {
+	t.Helper()
+	page := filepath.Join("..", "..", "docs", name)
 	if *update {
-		if err := os.WriteFile(page, b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(page, want, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,8 +109,8 @@ func TestPageOfVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(got, b.Bytes()) {
-		t.Error("docs/cli.md is not what --help says: make manual")
+	if !bytes.Equal(got, want) {
+		t.Errorf("docs/%s is not what the declarations say: make manual", name)
 	}
 }
 

@@ -11,10 +11,15 @@ import (
 type manualCmd struct {
 	Dir      string `arg:"" optional:"" type:"path" help:"Where the man pages go, one for each verb."`
 	Markdown bool   `help:"Print docs/cli.md."`
+	API      bool   `help:"Print docs/api.md."`
 }
 
 // Run writes the pages.
 func (c *manualCmd) Run(e *env) error {
+	if c.API {
+		writeAPI(e.out)
+		return nil
+	}
 	return manual.Write(e.out, e.app, c.Dir, c.Markdown)
 }
 

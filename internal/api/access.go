@@ -30,8 +30,8 @@ func (p Principal) need(verb string) error {
 	least := pki.Role("")
 	v := declared[verb]
 	switch {
-	case v != nil && v.role != "":
-		least = v.role
+	case v != nil && v.Role != "":
+		least = v.Role
 	case strings.HasPrefix(verb, "GET "): // one of views, or /period
 		least = pki.Viewer
 	default:

@@ -41,8 +41,8 @@ func asks(s *Server, method, path, token string) *httptest.ResponseRecorder {
 func roles() map[string]pki.Role {
 	out := map[string]pki.Role{}
 	for verb, v := range declared {
-		if v.role != "" && !v.open {
-			out[verb] = v.role
+		if v.Role != "" && !v.Open {
+			out[verb] = v.Role
 		}
 	}
 	return out

@@ -140,7 +140,7 @@ func (b *backend) ForceQuorum(_ context.Context, req ForceRequest) (ForceReport,
 func noted[Req, Res any](b *backend, v Verb[Req, Res], what func(Req) (string, Res)) Answer {
 	return v.By(func(ctx context.Context, req Req) (Res, error) {
 		text, res := what(req)
-		if v.path == RollbackConfig.path {
+		if v.Path == RollbackConfig.Path {
 			text += AskedBy(ctx)
 		}
 		return res, b.note(text)
@@ -151,12 +151,12 @@ func noted[Req, Res any](b *backend, v Verb[Req, Res], what func(Req) (string, R
 func (b *backend) answers() []Answer {
 	member := func(verb Verb[MemberRequest, MemberResult]) Answer {
 		return noted(b, verb, func(req MemberRequest) (string, MemberResult) {
-			return verb.path[1:] + " " + req.Name, MemberResult{Name: req.Name}
+			return verb.Path[1:] + " " + req.Name, MemberResult{Name: req.Name}
 		})
 	}
 	entry := func(verb Verb[VoidRequest, VoidReport]) Answer {
 		return noted(b, verb, func(req VoidRequest) (string, VoidReport) {
-			return verb.path[1:] + " " + req.GTID, VoidReport{Done: req.GTID != ""}
+			return verb.Path[1:] + " " + req.GTID, VoidReport{Done: req.GTID != ""}
 		})
 	}
 	return []Answer{

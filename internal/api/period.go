@@ -222,7 +222,7 @@ func (s *Server) periodOf(ctx context.Context, node string, from, to time.Time, 
 }
 
 func periodPath(node string, from, to time.Time) string {
-	return period.path + "?" + url.Values{"node": {node}, "from": {from.UTC().Format(time.RFC3339Nano)}, "to": {to.UTC().Format(time.RFC3339Nano)}}.Encode()
+	return period.Path + "?" + url.Values{"node": {node}, "from": {from.UTC().Format(time.RFC3339Nano)}, "to": {to.UTC().Format(time.RFC3339Nano)}}.Encode()
 }
 
 // Period is what a node has recorded in a period; an empty name: the node asked.

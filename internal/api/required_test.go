@@ -38,7 +38,7 @@ func TestRequiredFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	for verb, v := range declared {
-		answer := v.answer
+		answer := v.Answer
 		if answer.Kind() == reflect.Slice {
 			answer = answer.Elem()
 		}

@@ -149,7 +149,7 @@ func (s *Server) handler() http.Handler {
 	mux.Handle("/outcome", get(s.outcome))
 	mux.Handle("/read-index", get(s.readIndex))
 	mux.Handle("/applied", get(s.applied))
-	mux.Handle(period.path, s.private(s.period))
+	mux.Handle(period.Path, s.private(s.period))
 	s.answer(mux, append(s.own(), s.opts.Answers...))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if s.pages != nil && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/ui/")) {
@@ -165,11 +165,11 @@ func (s *Server) handler() http.Handler {
 func (s *Server) answer(mux *http.ServeMux, answers []Answer) {
 	posts, gets := map[string]http.HandlerFunc{}, map[string]http.HandlerFunc{}
 	for _, a := range answers {
-		if a.method == http.MethodPost {
-			posts[a.path] = a.handler(s)
-			s.verbs[a.path] = a.do
+		if a.Method == http.MethodPost {
+			posts[a.Path] = a.handler(s)
+			s.verbs[a.Path] = a.do
 		} else {
-			gets[a.path] = a.handler(s)
+			gets[a.Path] = a.handler(s)
 		}
 	}
 	for path, show := range gets {
@@ -261,7 +261,7 @@ func (s *Server) whyNot(w http.ResponseWriter, r *http.Request) {
 
 // control guards a verb: POST only, TLS or loopback only, and for whom it is. One without a role has what lets it in in
 // the request itself, and checks that.
-func (s *Server) control(v *request, verb http.HandlerFunc) http.HandlerFunc {
+func (s *Server) control(v *Request, verb http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", "POST")
@@ -273,7 +273,7 @@ func (s *Server) control(v *request, verb http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		by := byJoinToken
-		if v.role != "" {
+		if v.Role != "" {
 			p, err := s.admit(w, r, "POST "+r.URL.Path)
 			if err != nil && p.By != "" { // somebody who is known
 				s.auditAction(askerOf(r, p.By), r.URL.Path, nil, err)

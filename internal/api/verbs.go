@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"trireme/internal/pki"
 )
@@ -63,50 +65,62 @@ var (
 	period = private[PeriodView]("/period", "What the asked node has recorded between two times.")
 )
 
-// request is one of them.
-type request struct {
-	method, path string
-	what         string   // for docs/api.md
-	role         pki.Role // the least that may ask; of a verb none: the request holds what lets it in
-	leader       bool     // only the leader can do it
-	open         bool     // for everybody unless the cluster setting read_login asks for a viewer
-	body, answer reflect.Type
+// Request is one of them.
+type Request struct {
+	Method, Path string
+	What         string   // for docs/api.md
+	Role         pki.Role // the least that may ask; of a verb none: the request holds what lets it in
+	Leader       bool     // only the leader can do it
+	Open         bool     // for everybody unless the cluster setting read_login asks for a viewer
+	Body, Answer reflect.Type
 }
 
 // declared are all, by "METHOD /path".
-var declared = map[string]*request{}
+var declared = map[string]*Request{}
 
-func declare(r request) *request {
-	declared[r.method+" "+r.path] = &r
+// Requests are all, by path.
+func Requests() []Request {
+	var all []Request
+	for _, r := range declared {
+		all = append(all, *r)
+	}
+	slices.SortFunc(all, func(a, b Request) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	})
+	return all
+}
+
+func declare(r Request) *Request {
+	declared[r.Method+" "+r.Path] = &r
 	return &r
 }
 
 // Verb asks for a change: POST, with a Req, answered by a Res.
-type Verb[Req, Res any] struct{ *request }
+type Verb[Req, Res any] struct{ *Request }
 
 // onLeader declares a verb that the leader carries out; other nodes pass it on.
 func onLeader[Req, Res any](path string, role pki.Role, what string) Verb[Req, Res] {
-	return Verb[Req, Res]{declare(request{method: http.MethodPost, path: path, what: what, role: role, leader: true,
-		body: reflect.TypeFor[Req](), answer: reflect.TypeFor[Res]()})}
+	return Verb[Req, Res]{declare(Request{Method: http.MethodPost, Path: path, What: what, Role: role, Leader: true,
+		Body: reflect.TypeFor[Req](), Answer: reflect.TypeFor[Res]()})}
 }
 
 // here declares a verb that the node asked carries out, whichever it is.
 func here[Req, Res any](path string, role pki.Role, what string) Verb[Req, Res] {
-	return Verb[Req, Res]{declare(request{method: http.MethodPost, path: path, what: what, role: role, leader: false,
-		body: reflect.TypeFor[Req](), answer: reflect.TypeFor[Res]()})}
+	return Verb[Req, Res]{declare(Request{Method: http.MethodPost, Path: path, What: what, Role: role, Leader: false,
+		Body: reflect.TypeFor[Req](), Answer: reflect.TypeFor[Res]()})}
 }
 
 // Ask has the node of c see to it. All errors are *Error.
 func (v Verb[Req, Res]) Ask(ctx context.Context, c *Client, req Req) (Res, error) {
-	return ask[Res](ctx, c, v.method, v.path, req)
+	return ask[Res](ctx, c, v.Method, v.Path, req)
 }
 
 // By is this node's answer to the verb. do is called from many goroutines, returns when ctx ends, and reports failures
 // that an operator should understand as *Error; any other is shown as an internal one.
 func (v Verb[Req, Res]) By(do func(context.Context, Req) (Res, error)) Answer {
 	a := v.handled(func(s *Server, ctx context.Context, r *http.Request, req Req) (Res, error) {
-		if v.leader {
-			return leaderDoes(ctx, s, v.path, forwarder(r) != "", req, do)
+		if v.Leader {
+			return leaderDoes(ctx, s, v.Path, forwarder(r) != "", req, do)
 		}
 		return do(ctx, req)
 	})
@@ -116,34 +130,34 @@ func (v Verb[Req, Res]) By(do func(context.Context, Req) (Res, error)) Answer {
 
 // handled is By for one that needs the server or the request.
 func (v Verb[Req, Res]) handled(do func(*Server, context.Context, *http.Request, Req) (Res, error)) Answer {
-	return Answer{request: v.request, handler: func(s *Server) http.HandlerFunc { return s.control(v.request, carryOut(s, do)) }}
+	return Answer{Request: v.Request, handler: func(s *Server) http.HandlerFunc { return s.control(v.Request, carryOut(s, do)) }}
 }
 
 // Query asks for something to look at: GET, answered by a V.
-type Query[V any] struct{ *request }
+type Query[V any] struct{ *Request }
 
 // view declares a query that is open as read_login says.
 func view[V any](path, what string) Query[V] {
-	return Query[V]{declare(request{method: http.MethodGet, path: path, what: what, role: pki.Viewer, open: true,
-		answer: reflect.TypeFor[V]()})}
+	return Query[V]{declare(Request{Method: http.MethodGet, Path: path, What: what, Role: pki.Viewer, Open: true,
+		Answer: reflect.TypeFor[V]()})}
 }
 
 // private declares a query for viewers.
 func private[V any](path, what string) Query[V] {
-	return Query[V]{declare(request{method: http.MethodGet, path: path, what: what, role: pki.Viewer, open: false,
-		answer: reflect.TypeFor[V]()})}
+	return Query[V]{declare(Request{Method: http.MethodGet, Path: path, What: what, Role: pki.Viewer, Open: false,
+		Answer: reflect.TypeFor[V]()})}
 }
 
 // Ask the node of c. All errors are *Error.
 func (q Query[V]) Ask(ctx context.Context, c *Client) (V, error) {
-	return ask[V](ctx, c, q.method, q.path, nil)
+	return ask[V](ctx, c, q.Method, q.Path, nil)
 }
 
 // By is this node's answer to the query, from memory.
 func (q Query[V]) By(of func(context.Context) V) Answer {
-	return Answer{request: q.request, handler: func(s *Server) http.HandlerFunc {
+	return Answer{Request: q.Request, handler: func(s *Server) http.HandlerFunc {
 		guard := s.private
-		if q.open {
+		if q.Open {
 			guard = s.view
 		}
 		return guard(func(w http.ResponseWriter, r *http.Request) {
@@ -156,7 +170,7 @@ func (q Query[V]) By(of func(context.Context) V) Answer {
 
 // Answer is who answers a verb or a query on a node.
 type Answer struct {
-	*request
+	*Request
 	do      any // of a verb, for the pages: func(context.Context, Req) (Res, error)
 	handler func(*Server) http.HandlerFunc
 }
@@ -170,18 +184,18 @@ func (s *Server) own() []Answer {
 
 // Do carries a verb out for somebody on a page, as if it had come by HTTP.
 func Do[Req, Res any](ctx context.Context, c *Console, v Verb[Req, Res], req Req) (res Res, err error) {
-	who, err := fromPage(ctx, v.path)
+	who, err := fromPage(ctx, v.Path)
 	if err != nil {
-		c.Refused(ctx, v.path)
+		c.Refused(ctx, v.Path)
 		return res, err
 	}
-	do, ok := c.s.verbs[v.path].(func(context.Context, Req) (Res, error))
+	do, ok := c.s.verbs[v.Path].(func(context.Context, Req) (Res, error))
 	if !ok {
-		return res, Errorf(KindNotFound, "this node does not answer to %s", v.path)
+		return res, Errorf(KindNotFound, "this node does not answer to %s", v.Path)
 	}
 	ctx, cancel := context.WithTimeout(AskedAs(ctx, who.asker()), controlTimeout)
 	defer cancel()
-	res, err = leaderDoes(ctx, c.s, v.path, false, req, do)
-	c.s.auditAction(who, v.path, req, err)
+	res, err = leaderDoes(ctx, c.s, v.Path, false, req, do)
+	c.s.auditAction(who, v.Path, req, err)
 	return res, err
 }
