@@ -3,12 +3,8 @@ package config
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 )
-
-// keyReadLogin is the setting of who may look.
-const keyReadLogin = "read_login"
 
 // MaxAPITokens of one cluster: they travel with every change of the settings.
 const MaxAPITokens = 64
@@ -26,24 +22,6 @@ type APIToken struct {
 
 // GoodAt reports whether it has not expired.
 func (t APIToken) GoodAt(at time.Time) bool { return t.Expires.IsZero() || at.Before(t.Expires) }
-
-// accessSettings lists those of this file.
-func (c *Cluster) accessSettings() []Setting {
-	return []Setting{{keyReadLogin, strconv.FormatBool(c.ReadLogin),
-		"true: /cluster, /history, /load, /metrics, /member, /config and /why-not need a token or certificate, too; health checks never do"}}
-}
-
-// setReadLogin changes it. With c nil it only says what is wrong with the value.
-func (c *Cluster) setReadLogin(value string) error {
-	on, err := strconv.ParseBool(value)
-	if err != nil {
-		return fmt.Errorf("%s: %q is neither true nor false", keyReadLogin, value)
-	}
-	if c != nil {
-		c.ReadLogin = on
-	}
-	return nil
-}
 
 // checkAccess says what is wrong with the tokens.
 func (c *Cluster) checkAccess() error {

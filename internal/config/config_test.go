@@ -407,8 +407,7 @@ func TestDocumented(t *testing.T) {
 		}
 		delete(documented, s.key)
 	}
-	for key, want := range map[string]string{keyFailback: Duration(DefaultFailback).String(), keyCommitZones: "1",
-		keyCommitGrace: Duration(DefaultCommitGrace).String(), keyWarn: "0B", keyRefuse: "0B", keyLag: "0s", keyReadLogin: "false"} {
+	for key, want := range new(Cluster).values() {
 		if got := documented[key]; got != want {
 			t.Errorf("docs/configuration.md: %s has the default %q", key, got)
 		}

@@ -59,7 +59,7 @@ func TestSetMistakes(t *testing.T) {
 		"commit_zones=two":        "not a whole number",
 		"must_ack.n1=maybe":       "neither true nor false",
 		"must_ack.nobody=true":    "no such node",
-		"must_ack.=true":          "no such node",
+		"must_ack.=true":          "is not usable",
 		"zone.nobody=a":           "no such node",
 		"zone.n1=a b":             "letters, digits",
 		"weight.n1=0":             "no node could lead",
