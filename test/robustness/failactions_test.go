@@ -26,6 +26,7 @@ var deeds = []deed{
 	{spec: "source.after-propose=kill-mysqld@20", leader: true},
 	{spec: "ack.before=stop@20", leader: true, then: goOn},
 	{spec: "promote.before-open=stop", provoke: switchTo, then: goOn},
+	{spec: "promote.before-open=error", provoke: switchTo},
 	{spec: "promote.after-open=stop", provoke: switchTo, then: goOn},
 	{spec: "log.after-write=error@20", then: ends},
 	{spec: "switchover.drained=error", leader: true, provoke: switchAway, then: stays},
