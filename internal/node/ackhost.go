@@ -13,14 +13,13 @@ type ackHost struct{ n *Node }
 func (h ackHost) Raft() ackpath.Raft { return h.n.cons }
 
 func (h ackHost) Leading() (ackpath.Leading, bool) {
-	h.n.mu.Lock()
-	l, term := h.n.srv.Life(), h.n.serving.Term()
-	h.n.mu.Unlock()
+	s := h.n.lives.Status()
+	l := s.Life()
 	if l == nil || h.n.ctx.Err() != nil {
 		return ackpath.Leading{}, false
 	}
 	src, _ := l.Stream()
-	return ackpath.Leading{Incarnation: l.Incarnation, Term: term, Source: src}, true
+	return ackpath.Leading{Incarnation: l.Incarnation, Term: s.Term(), Source: src}, true
 }
 
 func (h ackHost) Committed(e ackpath.Entry) error {

@@ -44,7 +44,8 @@ func (n *Node) Local() api.Health {
 	lease := n.cons.LeaseUntil()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: n.srv.Life() != nil}
+	s := n.lives.Status()
+	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: s.Life() != nil}
 	h.State, h.Reason = n.stateLocked()
 	if f := n.srv.failure; f != nil {
 		h.ApplyError = &f.view
@@ -53,11 +54,11 @@ func (n *Node) Local() api.Health {
 		h.Leader = m.Name
 	}
 	// The lease is compared with the clock after everything else was read (S10).
-	h.Writable = n.leadsLocked(&st) && n.serving.TakesWrites() && consensus.Boottime() < lease
+	h.Writable = n.leads(&st) && s.TakesWrites() && consensus.Boottime() < lease
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.acks.Rules().Suspended()
 	}
-	h.Readable, h.Delayed = n.srv.State() == ha.ServerReady, n.delayedLocked()
+	h.Readable, h.Delayed = s.State() == ha.ServerReady, n.delayedLocked()
 	if h.Readable && n.hearsLeaderLocked(&st) {
 		lag, bytes := n.lagLocked()
 		h.LagKnown, h.Lag, h.LagBytes = true, lag, bytes

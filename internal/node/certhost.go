@@ -38,9 +38,7 @@ func (h certHost) Peers() gossip.Peers { return h.gossip.Peers() }
 func (h certHost) CheckLinks() { h.tr.Recheck() }
 
 func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
-	h.mu.Lock()
-	l := h.srv.Life()
-	h.mu.Unlock()
+	l := h.lives.Life()
 	if l == nil {
 		return nil, h.mysqldConfig()
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"trireme/internal/config"
-	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
 )
@@ -36,10 +35,10 @@ func (n *Node) tendClone(ctx context.Context) {
 	err := n.fetchClone(ctx, c)
 	if c.Rotate || err != nil {
 		n.mu.Lock()
-		l, term, open := n.srv.Life(), n.serving.Term(), n.serving.Phase() == ha.PhaseOpen && n.request == nil
+		s, requested := n.lives.Status(), n.request != nil
 		n.mu.Unlock()
-		if open && l != nil {
-			err = n.replaceClone(ctx, term, l.Admin().SetPassword)
+		if l := s.Life(); l != nil && s.Opens(l) && !requested {
+			err = n.replaceClone(ctx, s.Term(), l.Admin().SetPassword)
 		}
 	}
 	text := ""

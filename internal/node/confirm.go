@@ -39,7 +39,7 @@ func (n *Node) servesHere(ctx context.Context, epoch string) error {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if open, mine := n.epochLocked(&st); open == 0 || mine != epoch || n.srv.Life() == nil || !n.cons.HoldsLease() {
+	if open, mine := n.epochLocked(&st); open == 0 || mine != epoch || n.lives.Life() == nil || !n.cons.HoldsLease() {
 		return fmt.Errorf("%s does not take writes in epoch %q any more", n.id.Name, epoch)
 	}
 	return nil

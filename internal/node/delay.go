@@ -229,8 +229,8 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 // delayViewLocked is what is told of this node's delay; nil: there is none.
 func (n *Node) delayViewLocked() *api.DelayView {
 	var executed gtid.Set
-	if l := n.srv.Life(); l != nil && n.srv.State() == ha.ServerReady {
-		executed = l.Executed()
+	if s := n.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {
+		executed = s.Life().Executed()
 	}
 	v := n.late.view(executed)
 	if v != nil && !n.srv.backlog.Since.IsZero() {

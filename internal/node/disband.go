@@ -103,8 +103,9 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	n.mu.Lock()
-	l, term := n.srv.Life(), n.serving.Term()
-	if n.request != nil || n.serving.Phase() != ha.PhaseOpen || l == nil {
+	s := n.lives.Status()
+	l, term := s.Life(), s.Term()
+	if n.request != nil || s.Phase() != ha.PhaseOpen || l == nil {
 		n.mu.Unlock()
 		return p.res, underWay()
 	}
@@ -122,7 +123,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		p.res.OpenTransactions, p.res.OpenCount = openTransactions(open), len(open)
 		return p.res, err
 	}
-	n.serving.HandOver()
+	n.lives.Change((*lifecycle.Status).HandOver)
 	outcome := make(chan moved, 1)
 	asker := api.AskedBy(ctx)
 	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) {
@@ -195,7 +196,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		// It may come into force still: then nothing may have been written behind it.
 		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
-			if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
+			if s := n.lives.Status(); s.HandsOver(l) {
 				n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
 			}
 			n.mu.Unlock()
@@ -330,9 +331,7 @@ func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error)
 	if err := n.awaitAppliedHere(ctx, r); err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	l := n.srv.Life()
-	n.mu.Unlock()
+	l := n.lives.Life()
 	if l == nil {
 		return nil, lifecycle.ErrDead
 	}
@@ -357,11 +356,11 @@ func (n *Node) stillTerm(term uint64) error {
 // plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, it is fed again.
 func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	n.mu.Lock()
-	l := n.srv.Life()
-	if l == nil || n.srv.State() != ha.ServerReady || n.serving.Phase() != ha.PhaseNone {
-		state := n.srv.State()
+	s := n.lives.Status()
+	l := s.Life()
+	if l == nil || !s.Follows() {
 		n.mu.Unlock()
-		return fmt.Errorf("its mysqld is %s", state)
+		return fmt.Errorf("its mysqld is %s", s.State())
 	}
 	if o.Confirm {
 		defer n.mu.Unlock()
@@ -471,8 +470,8 @@ func (n *Node) stay() {
 		return
 	}
 	n.plainUntil, n.plainLife = 0, nil
-	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
-		n.srv.JudgeAgain()
+	if s := n.lives.Status(); s.Follows() {
+		n.lives.Change((*lifecycle.Status).JudgeAgain)
 		n.gossip.Publish()
 	}
 	n.poke()

@@ -32,8 +32,8 @@ func TestConfirmPlain(t *testing.T) {
 		{"too long ago", ready, now() - time.Nanosecond, false},
 	} {
 		n := newTestNode(t)
-		n.srv.Started(ready)
-		n.srv.Ready()
+		n.lives.Change(func(s *lifecycle.Status) { s.Started(ready) })
+		n.lives.Change((*lifecycle.Status).Ready)
 		n.plainLife, n.plainUntil = c.life, c.until
 		before := n.plainUntil
 		err := n.plainHere(t.Context(), plainOrder{Confirm: true})

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"trireme/internal/config"
-	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
 )
@@ -40,8 +39,9 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 // rows was committed since it last looked.
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
-	l := n.srv.Life()
-	ready := l != nil && l.RunsEvents() && n.serving.Phase() == ha.PhaseOpen
+	s := n.lives.Status()
+	l := s.Life()
+	ready := l != nil && l.RunsEvents() && s.Opens(l)
 	known := n.cluster.DisabledEvents
 	n.mu.Unlock()
 	if !ready || !n.special.Swap(false) {

@@ -202,7 +202,7 @@ func (n *Node) takeOrder(body []byte) error {
 		return fmt.Errorf("another failover is under way, to %s", n.memberName(n.ordered.To))
 	}
 	n.ordered, n.orderedAt = o, now()
-	serves := n.serving.Phase() != ha.PhaseNone
+	s := n.lives.Status()
 	if mine {
 		n.wish = wish{term: o.Term, until: now() + wishLife}
 		if st.Role == consensus.Leader {
@@ -214,7 +214,7 @@ func (n *Node) takeOrder(body []byte) error {
 	switch {
 	case st.Role == consensus.Leader && mine:
 		n.poke()
-	case st.Role == consensus.Leader && (serves || !o.Hand):
+	case st.Role == consensus.Leader && (s.Phase() != ha.PhaseNone || !o.Hand):
 		return errors.New("it leads")
 	case st.Role == consensus.Leader:
 		a := ha.Action{Kind: ha.HandOver, Term: o.Term, To: o.To, Reason: "an operator forces a failover"}

@@ -18,16 +18,14 @@ import (
 func (n *Node) fence(ctx context.Context, reason string) {
 	n.routes()
 	n.gossip.Broadcast()
-	n.mu.Lock()
-	l, dying := n.srv.Life(), n.srv.State() == ha.ServerDying
-	term := n.serving.Term()
-	n.mu.Unlock()
+	s := n.lives.Status()
+	l, term := s.Life(), s.Term()
 	failpoint.Hit("fence.begin")
 	began := now()
 	n.dropVIP()
 	how, drained := "", false
 	switch {
-	case l != nil && dying:
+	case l != nil && s.State() == ha.ServerDying:
 		n.endServer(l) // whoever began it may not have come that far
 	case l != nil:
 		how, drained = n.drainOrKill(ctx, l)
@@ -41,7 +39,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	e.Term, e.Drained = term, drained
 	n.history.add(e)
 	n.mu.Lock()
-	n.serving.End()
+	n.lives.Change((*lifecycle.Status).End)
 	n.gossip.Publish()
 	n.mu.Unlock()
 }
@@ -72,14 +70,12 @@ func (n *Node) drainOrKill(ctx context.Context, l *lifecycle.Life) (string, bool
 
 // awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
 func (n *Node) awaitServeTask(ctx context.Context) error {
-	n.mu.Lock()
-	done := n.serving.Done()
-	n.mu.Unlock()
-	if done == nil {
+	s := n.lives.Status()
+	if s.Done() == nil {
 		return nil
 	}
 	select {
-	case <-done:
+	case <-s.Done():
 		return nil
 	case <-ctx.Done():
 		return errors.New("what was under way did not end in time")

@@ -17,7 +17,7 @@ func (n *Node) tendFlow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	objective := n.cluster.LagObjective()
-	if objective == 0 || !n.serving.TakesWrites() {
+	if s := n.lives.Status(); objective == 0 || !s.TakesWrites() {
 		n.acks.SlowNothing() // under mu, or a node that has just begun to close writes could be slowed once more
 		return
 	}
@@ -51,10 +51,10 @@ func (n *Node) tendLag(f *ha.Laggard) {
 	n.mu.Lock()
 	m, _ := n.cluster.MemberByID(n.id.ID)
 	_, ready := n.readyLocked()
-	was := n.srv.lagging
+	was, s := n.srv.lagging, n.lives.Status()
 	n.srv.laggingAt = now()
 	n.srv.lagging = f.Ask(now(), n.cluster.LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
-		ready && m.Role == config.RoleVoter && n.serving.Phase() == ha.PhaseNone)
+		ready && m.Role == config.RoleVoter && s.Phase() == ha.PhaseNone)
 	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was
 	n.mu.Unlock()

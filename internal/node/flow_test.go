@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/lifecycle"
 )
 
 // TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
@@ -15,23 +16,23 @@ func TestTendFlow(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
 	peers := n.gossip.Peers()
 	peers[2], peers[3], peers[4] = behind(2500*time.Millisecond, 0), behind(4*time.Second, 2*time.Second), behind(2*time.Second, 0)
-	n.serving.Open()
+	n.lives.Change((*lifecycle.Status).Open)
 	n.tendFlow()
 	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.acks.Delay() != 125*time.Millisecond {
 		t.Errorf("%+v, %v", v, n.acks.Delay())
 	}
-	n.serving.HandOver() // until it closes writes
+	n.lives.Change((*lifecycle.Status).HandOver) // until it closes writes
 	if n.tendFlow(); n.acks.Delay() == 0 {
 		t.Error("writes that go on during a switchover are not slowed")
 	}
-	n.serving.BeginClosing()
+	n.lives.Change(func(s *lifecycle.Status) { s.BeginClosing() })
 	if n.tendFlow(); n.acks.Delay() != 0 || n.acks.Flow() != nil {
 		t.Errorf("writes are being closed, and slowed: %+v", n.acks.Flow())
 	}
-	n.serving.HandOver()
+	n.lives.Change((*lifecycle.Status).HandOver)
 	n.tendFlow()
 	n.beginClosing(func() gossip.Leave { return gossip.Leave{Cause: "a test"} })
-	if n.acks.Delay() != 0 || !n.serving.Closing() {
+	if s := n.lives.Status(); n.acks.Delay() != 0 || !s.Closing() {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}
 }

@@ -84,7 +84,7 @@ func (n *Node) mendApplier(ctx context.Context, l *lifecycle.Life, st mysqld.Rep
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.Life() == l {
+	if n.lives.Life() == l {
 		n.srv.failure = &next
 	}
 	return next.text()
@@ -225,13 +225,14 @@ func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"
 	f := &applyFailure{view: v}
 	n.mu.Lock()
-	judged := n.srv.State() == ha.ServerReady || n.srv.State() == ha.ServerJudging
-	if n.srv.Life() != l || !judged || n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
+	s := n.lives.Status()
+	judged := s.State() == ha.ServerReady || s.State() == ha.ServerJudging
+	if s.Life() != l || !judged || s.Phase() != ha.PhaseNone && s.Phase() != ha.PhasePromoting {
 		n.mu.Unlock()
 		return // it leads, or is dead: what was seen says nothing any more
 	}
 	n.srv.failure = f
-	n.srv.Broken(f.text())
+	n.lives.Change(func(s *lifecycle.Status) { s.Broken(f.text()) })
 	n.gossip.Publish()
 	n.mu.Unlock()
 	n.feed.SetPaused(true)
@@ -254,12 +255,12 @@ func (n *Node) healDiverged(ctx context.Context, l *lifecycle.Life, next applyFa
 	n.heal(ctx, l, &next)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.Life() == l && n.srv.State() == ha.ServerBroken {
-		if n.srv.Problem() != next.text() {
+	if s := n.lives.Status(); s.Life() == l && s.State() == ha.ServerBroken {
+		if s.Problem() != next.text() {
 			n.gossip.Publish()
 		}
 		n.srv.failure = &next
-		n.srv.Broken(next.text())
+		n.lives.Change(func(s *lifecycle.Status) { s.Broken(next.text()) })
 	}
 }
 
@@ -321,8 +322,9 @@ func (n *Node) giveUpData(l *lifecycle.Life, f *applyFailure) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	may := n.srv.State() == ha.ServerReady || f.view.Diverged && n.srv.State() == ha.ServerBroken
-	if n.srv.Life() != l || !may || n.serving.Phase() != ha.PhaseNone {
+	s := n.lives.Status()
+	may := s.State() == ha.ServerReady || f.view.Diverged && s.State() == ha.ServerBroken
+	if s.Life() != l || !may || s.Phase() != ha.PhaseNone {
 		return errors.New("its mysqld is not what it was a moment ago")
 	}
 	f.view.Next = "it is seeded from a node that has applied the entry"
@@ -359,7 +361,8 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	if n.cluster.PausedAt(time.Now()) {
 		return errors.New("automatic actions are paused")
 	}
-	holder := n.srv.State() == ha.ServerReady && n.srv.backlog.Applied >= r.Index
+	s := n.lives.Status()
+	holder := s.State() == ha.ServerReady && n.srv.backlog.Applied >= r.Index
 	for _, m := range n.cluster.Members {
 		p := n.gossip.Peers()[m.ID]
 		if m.ID == from || !p.Fresh() {

@@ -70,7 +70,7 @@ func heavyTime(h ledger.Heavy, rate float64) time.Duration {
 func (n *Node) tendHeavy(m *heavyMeter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() != ha.PhaseNone && n.serving.Phase() != ha.PhasePromoting {
+	if s := n.lives.Status(); s.Phase() != ha.PhaseNone && s.Phase() != ha.PhasePromoting {
 		n.srv.heavy = 0
 		return
 	}
@@ -102,9 +102,9 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	}
 	n.mu.Lock()
 	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
-	own := n.srv.Life() != nil && n.srv.Life().Incarnation == m.Incarnation
+	l := n.lives.Life()
 	n.mu.Unlock()
-	if !own || warn == 0 || x.total < warn {
+	if l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.total < warn {
 		return
 	}
 	n.load.warned.Add(1)
@@ -134,7 +134,7 @@ func (n *Node) replayRateLocked() (rate float64) {
 
 // heavyLocked is what is under way on this leader.
 func (n *Node) heavyLocked() (out []api.HeavyView) {
-	if n.serving.Phase() != ha.PhaseOpen {
+	if s := n.lives.Status(); s.Phase() != ha.PhaseOpen {
 		return nil
 	}
 	if v := n.load.largeView(n.replayRateLocked()); v != nil {
@@ -160,12 +160,13 @@ func ddlView(d mysqld.DDL) api.HeavyView {
 // govern keeps the leader's limit of transactions, and looks for what will be heavy before it is committed.
 func (n *Node) govern(ctx context.Context) {
 	n.mu.Lock()
-	l, open, refuse := n.srv.Life(), n.serving.Phase() == ha.PhaseOpen, n.cluster.TransactionRefuse
-	if !open {
+	s, refuse := n.lives.Status(), n.cluster.TransactionRefuse
+	l := s.Life()
+	if !s.Opens(l) {
 		n.srv.ddl = nil
 	}
 	n.mu.Unlock()
-	if l == nil || !open {
+	if l == nil || !s.Opens(l) {
 		return
 	}
 	foreign, err := l.Admin().EndForeignDumps(ctx)
@@ -177,9 +178,8 @@ func (n *Node) govern(ctx context.Context) {
 			"account", s.User, "host", s.Host)
 	}
 	still := func() bool { // else what retire has taken back would be put in force again
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return n.serving.Phase() == ha.PhaseOpen && n.srv.Life() == l
+		s := n.lives.Status()
+		return s.Opens(l)
 	}
 	err = l.LimitTransactions(ctx, refuse, still)
 	if n.warnings.isNew("transaction_refuse", err) {
@@ -193,7 +193,7 @@ func (n *Node) govern(ctx context.Context) {
 		n.log.Debug("looking for running DDL", "err", err)
 	}
 	n.mu.Lock()
-	if n.serving.Phase() == ha.PhaseOpen && n.srv.Life() == l {
+	if s := n.lives.Status(); s.Opens(l) {
 		n.srv.ddl = ddl
 	}
 	n.mu.Unlock()

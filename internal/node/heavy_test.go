@@ -63,12 +63,12 @@ func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n.load.large.Store(&largeTrx{gtid: "a:1", total: 5 << 20})
 	m := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished, Node: 1, Incarnation: 7}
 	n.noteLarge(9, &m) // nothing runs yet
-	n.srv.Started(&lifecycle.Life{Incarnation: 8})
+	n.lives.Change(func(s *lifecycle.Status) { s.Started(&lifecycle.Life{Incarnation: 8}) })
 	n.noteLarge(9, &m)
 	if got := n.load.warned.Load(); got != 0 {
 		t.Errorf("announced %d times after a restart", got)
 	}
-	n.srv.Started(&lifecycle.Life{Incarnation: 7})
+	n.lives.Change(func(s *lifecycle.Status) { s.Started(&lifecycle.Life{Incarnation: 7}) })
 	n.noteLarge(9, &m)
 	if got := n.load.warned.Load(); got != 1 {
 		t.Errorf("announced %d times while it is written", got)

@@ -7,14 +7,13 @@ import (
 
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
-	"trireme/internal/ha"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 
-// newLives makes the lives of this node's mysqld. The log is open.
-func (n *Node) newLives() *lifecycle.Lives {
-	return lifecycle.New(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog, Ledger: n.led,
+// openLives has mysqld start on the log, which is open.
+func (n *Node) openLives() {
+	n.lives.Open(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog, Ledger: n.led,
 		Memory: n.local, Feed: lifeFeed{n}, Host: lifeHost{n}, Logger: n.log})
 }
 
@@ -33,19 +32,12 @@ func (h lifeHost) Prove(ctx context.Context, l *lifecycle.Life, tls []byte) erro
 
 func (h lifeHost) FollowDecisions(has gtid.Set) error { return h.n.takeVoids(has) }
 
-func (h lifeHost) Follows(l *lifecycle.Life) bool {
-	n := h.n
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.srv.Life() == l && n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
-}
-
 // Executed updates the backlog.
 func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 	n := h.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.Life() != l {
+	if n.lives.Life() != l {
 		return 0, lifecycle.ErrDead // what a dead life held says nothing about the one behind it
 	}
 	n.noteBacklogLocked(n.led.Applied(set))

@@ -40,14 +40,12 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return one(n.bound != "")
 	})
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return one(n.serving.TakesWrites())
+		s := n.lives.Status()
+		return one(s.TakesWrites())
 	})
 	gauge("mysqld_ready", "1 when this node's mysqld is judged and fed, or serves.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return one(n.srv.State() == ha.ServerReady)
+		s := n.lives.Status()
+		return one(s.State() == ha.ServerReady)
 	})
 	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
 		n.mu.Lock()

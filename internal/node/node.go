@@ -4,7 +4,8 @@
 //	events (raft state, mysqld's exit, peers' status, timers) -> wake -> loop: View -> ha.Decide -> actions
 //
 // An action that takes time runs on a goroutine of its own; while it runs the View shows it (server state, phase), so that it
-// is not started twice. mu guards what the View is made of and is never held over I/O.
+// is not started twice. mu guards what the View is made of and is never held over I/O. What mysqld is and serves has a lock of
+// its own (lifecycle.Lives) and is changed with mu held: who holds mu sees it beside the rest as it is at one moment.
 package node
 
 import (
@@ -137,7 +138,6 @@ type Node struct {
 	seenLast   atomic.Pointer[ha.View] // by the loop
 	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
 	srv        serverSlot
-	serving    lifecycle.Serving
 	stateName  string
 	why        string
 	handTerm   uint64
@@ -157,11 +157,10 @@ type Node struct {
 	routed     uint64          // term of the leader that the router leads to; 0: none
 	follows    bool            // the router may have sessions that can be held
 	clients    clients
-	quiet      uint64          // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	hold       uint64          // number of the last time that this node closed writes for a switchover
-	logStuck   lifecycle.Stuck // why the raft log does not get on
-	full       string          // not empty: a disk is full, or nearly, and which
-	fullDir    string          // likewise: the folder
+	quiet      uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
+	hold       uint64 // number of the last time that this node closed writes for a switchover
+	full       string // not empty: a disk is full, or nearly, and which
+	fullDir    string // likewise: the folder
 	links      links
 	bound      string // not empty: the raft log should take no more, and why
 	pinned     string // not empty: who keeps the raft log from being purged
@@ -172,13 +171,10 @@ type Node struct {
 
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
 	readyAt time.Duration // likewise: when this node was ready last; 0: never
-
-	probe lifecycle.Probe // owned by probeServer
 }
 
-// serverSlot is this node's mysqld, and what is known of what it applies. It begins again with each life.
+// serverSlot is what is known of what this node's mysqld applies. It begins again with each life.
 type serverSlot struct {
-	lifecycle.Server
 	backlog ledger.Backlog
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
 	applier string        // why replication from the feed does not run; empty: it does
@@ -267,10 +263,8 @@ func (n *Node) loop(ctx context.Context) error {
 
 // untilNextLook is the pause of the loop: shorter when a lease that reads rest on runs out before (S10).
 func (n *Node) untilNextLook() time.Duration {
-	n.mu.Lock()
-	open := n.serving.TakesWrites()
-	n.mu.Unlock()
-	if left := time.Duration(n.cons.LeaseUntil()) - now(); open && left < loopInterval {
+	s := n.lives.Status()
+	if left := time.Duration(n.cons.LeaseUntil()) - now(); s.TakesWrites() && left < loopInterval {
 		return max(left, time.Millisecond)
 	}
 	return loopInterval
@@ -326,6 +320,7 @@ func (n *Node) campaignDelay(lost uint64) time.Duration {
 
 func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger.Barrier) ha.View {
 	lease = n.leaseLocked(lease)
+	s := n.lives.Status()
 	v := ha.View{
 		Now:  now(),
 		Self: n.id.ID,
@@ -333,9 +328,9 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
 			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
-			Voters: len(st.Voters), Stuck: n.logStuck.Why, Full: n.full},
+			Voters: len(st.Voters), Stuck: s.LogStuck(), Full: n.full},
 		Server:            n.serverViewLocked(),
-		Serving:           n.serving.View(),
+		Serving:           s.Serving.View(),
 		HandoverTriedTerm: n.handTerm,
 		HandoverAt:        n.handAt,
 		HandoverTo:        n.handTo,
@@ -346,7 +341,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Paused:            n.cluster.PausedAt(time.Now()),
 		FailbackAfter:     n.cluster.Failback(),
 	}
-	if n.serving.TakesWrites() && n.serving.Term() == st.Term {
+	if s.TakesWrites() && s.Term() == st.Term {
 		v.Open = n.id.ID
 	}
 	if v.Raft.IsLeader {
@@ -373,10 +368,10 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 
 // serverViewLocked is this node's mysqld for ha.
 func (n *Node) serverViewLocked() ha.Server {
-	v := n.srv.View()
+	s := n.lives.Status()
+	v := s.Server.View()
 	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy, n.delayedLocked()
-	v.SteppingDown = n.serving.Phase() == ha.PhaseFencing ||
-		n.serving.Phase() == ha.PhaseHandover && n.serving.Drained() && n.raft.Role != consensus.Leader
+	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() && n.raft.Role != consensus.Leader
 	return v
 }
 
@@ -452,35 +447,27 @@ func (n *Node) act(a ha.Action) {
 	term := n.cons.Status().Term
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !ha.Stands(a, term, n.srv.State(), ha.Serving{Phase: n.serving.Phase(), Term: n.serving.Term()}) || a.Kind == ha.Restart && n.srv.Life() == nil {
+	l, stands := n.lives.Begin(a, term)
+	if !stands {
 		return
 	}
 	switch a.Kind {
 	case ha.StartServer:
-		n.srv.Starting()
 		n.task(n.startServer)
 	case ha.Judge:
-		l := n.srv.Life()
-		n.srv.Judging()
 		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
 	case ha.Seed:
-		n.srv.Seeding()
 		n.task(n.seedServer)
 	case ha.Promote:
-		l := n.srv.Life()
-		n.serving.Promote(a.Term)
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:
 		n.fenceLocked(a.Reason)
 	case ha.Restart:
-		n.srv.Restarting()
 		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
 		n.noteHandoverLocked(a)
 		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
 	case ha.Switchover:
-		l := n.srv.Life()
-		n.serving.HandOver()
 		n.noteHandoverLocked(a)
 		req, wait := n.takeRequestLocked(a)
 		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
@@ -499,7 +486,7 @@ func (n *Node) noteHandoverLocked(a ha.Action) {
 func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	done := make(chan struct{})
-	n.serving.Run(cancel, done)
+	n.lives.Change(func(s *lifecycle.Status) { s.Run(cancel, done) })
 	n.gossip.Publish()
 	n.task(func(context.Context) {
 		defer close(done)
@@ -510,10 +497,10 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 
 // fenceLocked begins a fence, whatever is under way.
 func (n *Node) fenceLocked(reason string) {
-	if n.serving.TakesWrites() {
-		n.gossip.Leave(n.serving.Term(), gossip.Leave{Cause: reason})
+	if s := n.lives.Status(); s.TakesWrites() {
+		n.gossip.Leave(s.Term(), gossip.Leave{Cause: reason})
 	}
-	n.serving.Fence()
+	n.lives.Change((*lifecycle.Status).Fence)
 	n.guardUntilLocked(now() + fencePatience + guardGrace)
 	n.gossip.Publish()
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
@@ -525,7 +512,8 @@ func (n *Node) fenceLocked(reason string) {
 func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if until, told := n.serving.GuardUntil(lease + n.grace()); told {
+	s := n.lives.Status()
+	if until, told := s.GuardUntil(lease + n.grace()); told {
 		n.guardUntilLocked(until)
 	}
 }
@@ -534,12 +522,17 @@ func (n *Node) tellGuard(lease time.Duration) {
 // nobody reading from it once another node can lead. 0: the step has ended, and mysqld serves nothing.
 func (n *Node) guardStepLocked(limit time.Duration) {
 	if limit == 0 {
-		n.serving.BeginStep(0)
+		n.lives.Change(func(s *lifecycle.Status) { s.BeginStep(0) })
 		n.guardUntilLocked(0)
 		return
 	}
-	n.serving.BeginStep(now() + limit + guardGrace)
-	n.guardUntilLocked(n.serving.StepEnd(n.leaseLocked(time.Duration(n.cons.LeaseUntil())) + n.grace()))
+	var until time.Duration
+	proven := n.leaseLocked(time.Duration(n.cons.LeaseUntil())) + n.grace()
+	n.lives.Change(func(s *lifecycle.Status) {
+		s.BeginStep(now() + limit + guardGrace)
+		until = s.StepEnd(proven)
+	})
+	n.guardUntilLocked(until)
 }
 
 // guardUntilLocked: see guard.Until. 0: mysqld serves nothing.

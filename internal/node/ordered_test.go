@@ -15,6 +15,7 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/lifecycle"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node does by
@@ -74,8 +75,8 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.serving.Promote(7)
-	n.serving.HandOver()
+	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
+	n.lives.Change((*lifecycle.Status).HandOver)
 	n.beginClosing(func() gossip.Leave {
 		return n.switchoverCauseLocked(ha.Action{}, &transferRequest{by: "token night (operator)"})
 	})

@@ -7,12 +7,10 @@ import (
 
 // watchOpen notes that somebody takes writes.
 func (n *Node) watchOpen(context.Context) {
-	n.mu.Lock()
-	own := uint64(0)
-	if n.serving.TakesWrites() {
-		own = n.serving.Term()
+	s, own := n.lives.Status(), uint64(0)
+	if s.TakesWrites() {
+		own = s.Term()
 	}
-	n.mu.Unlock()
 	if err := n.gossip.SeeOpen(own); n.warnings.isNew("open.json", err) {
 		n.log.Warn("when writes were last taken was not written down", "err", err)
 	}

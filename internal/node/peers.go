@@ -81,11 +81,7 @@ func (n *Node) stepRaft(m *raftpb.Message) {
 }
 
 // runsMySQL is asked by a mutation only: Raft does without mysqld (S9).
-func (n *Node) runsMySQL() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.srv.Life() != nil
-}
+func (n *Node) runsMySQL() bool { return n.lives.Life() != nil }
 
 // PeerUp is told when a peer's link works.
 func (n *Node) PeerUp(id uint64) {

@@ -30,9 +30,9 @@ func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhasePromoting && n.serving.Term() == term && n.srv.Life() == l {
+	if s := n.lives.Status(); s.Phase() == ha.PhasePromoting && s.Term() == term && s.Life() == l {
 		// Still asked for, but it did not work: a mysqld that cannot be promoted must not stay in the way.
-		n.srv.PromotionFailed()
+		n.lives.Change((*lifecycle.Status).PromotionFailed)
 		n.fenceLocked("promotion failed: " + err.Error())
 	}
 }
@@ -158,10 +158,10 @@ func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.log.Info("mysqld takes writes", "term", term)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() != from || n.srv.Life() != l {
+	if s := n.lives.Status(); s.Phase() != from || s.Life() != l {
 		return consensus.ErrNotLeader // a fence waits until this is over
 	}
-	n.serving.Open()
+	n.lives.Change((*lifecycle.Status).Open)
 	n.gossip.Opened(term, from == ha.PhaseHandover)
 	n.gossip.Publish()
 	return nil
@@ -186,8 +186,9 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cluster.Disbanded != nil || len(n.newVoidsLocked()) > 0 || n.srv.Life() != l ||
-		n.serving.Phase() != from || n.serving.Term() != term || st.Term != term || st.Role != consensus.Leader {
+	s := n.lives.Status()
+	if n.cluster.Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from || s.Term() != term ||
+		st.Term != term || st.Role != consensus.Leader {
 		return consensus.ErrNotLeader
 	}
 	n.guardStepLocked(lifecycle.OpenPatience)

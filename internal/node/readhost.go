@@ -22,18 +22,16 @@ func (h readHost) Peers() gossip.Peers { return h.gossip.Peers() }
 func (h readHost) Settled() uint64 { return h.acks.Settled() }
 
 func (h readHost) AppliedIndex() (uint64, error) {
-	h.mu.Lock()
+	h.mu.Lock() // with which what is applied changes
 	defer h.mu.Unlock()
-	if h.srv.Life() == nil || h.srv.State() != ha.ServerReady {
-		return 0, fmt.Errorf("its mysqld is %s", h.srv.State())
+	if s := h.lives.Status(); s.Life() == nil || s.State() != ha.ServerReady {
+		return 0, fmt.Errorf("its mysqld is %s", s.State())
 	}
 	return h.led.AppliedIndex(), nil
 }
 
 func (h readHost) Follow(ctx context.Context, index uint64, patience time.Duration) error {
-	h.mu.Lock()
-	l := h.srv.Life()
-	h.mu.Unlock()
+	l := h.lives.Life()
 	if l == nil {
 		return lifecycle.ErrDead
 	}

@@ -41,12 +41,12 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 	var known, seen string // the life of mysqld that was looked at last, and LAST_SEEN of the newest statement read of it
 	return func(ctx context.Context) {
 		n.mu.Lock()
-		l, full := n.srv.Life(), n.full != ""
-		leads := n.serving.TakesWrites()
-		if n.srv.State() == ha.ServerStarting {
+		s, full := n.lives.Status(), n.full != ""
+		n.mu.Unlock()
+		l, leads := s.Life(), s.TakesWrites()
+		if s.State() == ha.ServerStarting {
 			l = nil
 		}
-		n.mu.Unlock()
 		turn++
 		var errs []error
 		note := func(err error) {

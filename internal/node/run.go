@@ -98,7 +98,7 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
 	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
-		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{})}
+		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}), lives: new(lifecycle.Lives)}
 	n.reads = reads.New(id, n.led, readHost{n}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{n}, n.log)
 	n.certs = certs.New(cfg, id, certHost{n}, n.log)
@@ -108,7 +108,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
-		n.srv.Off()
+		n.lives.Change((*lifecycle.Status).Off)
 	}
 	return n
 }
@@ -238,7 +238,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 		return errors.Join(err, l.Close())
 	}
 	n.led.Reset(l.BoundaryAt(hs.GetCommit()))
-	n.lives = n.newLives()
+	n.openLives()
 	return nil
 }
 
@@ -389,7 +389,7 @@ func (n *Node) startParts() error {
 	n.publisher = n.newPublisher()
 	n.metrics = n.newMetrics()
 	n.openSamples()
-	if n.srv.State() != ha.ServerAbsent {
+	if n.id.Role != config.RoleLogger {
 		if err := n.startVIP(); err != nil {
 			return err
 		}
@@ -437,7 +437,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.watchMembers)
 	n.every(time.Second, n.watchOpen)
 	n.every(boundInterval, n.purge)
-	n.every(lifecycle.ProbeInterval, n.probeServer)
+	n.every(lifecycle.ProbeInterval, n.probeServer())
 	n.every(spaceInterval, n.watchSpace)
 	n.every(linkInterval, n.watchLinks)
 	n.every(certificateInterval, n.certs.RenewDue)
@@ -446,7 +446,7 @@ func (n *Node) startParts() error {
 	}
 	n.every(caInterval, n.certs.StepCA)
 	n.every(caInterval, n.tendClone)
-	if n.srv.State() != ha.ServerAbsent {
+	if n.id.Role != config.RoleLogger {
 		n.every(proofInterval, n.certs.TendServer)
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
@@ -482,9 +482,9 @@ func (n *Node) feedFailed(err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone {
+	if s := n.lives.Status(); s.Follows() {
 		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
-		n.srv.Unjudged(err.Error())
+		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 		n.gossip.Publish()
 	}
 }
@@ -521,10 +521,10 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 // stopServer ends mysqld: politely only when nobody waits for an acknowledgement (S4).
 func (n *Node) stopServer() {
 	n.mu.Lock()
-	l := n.srv.Life()
-	serving := n.serving.Phase() != ha.PhaseNone
+	s := n.lives.Status()
+	l, serving := s.Life(), s.Phase() != ha.PhaseNone
 	if serving {
-		n.serving.Stop()
+		n.lives.Change((*lifecycle.Status).Stop)
 		n.guardStepLocked(lifecycle.DrainPatience)
 	}
 	n.mu.Unlock()
@@ -554,9 +554,7 @@ func (n *Node) stopServer() {
 }
 
 func (n *Node) killServer() {
-	n.mu.Lock()
-	l := n.srv.Life()
-	n.mu.Unlock()
+	l := n.lives.Life()
 	if l == nil {
 		return
 	}
@@ -624,8 +622,8 @@ func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 	n.log.Warn("the log was replaced by a snapshot", "index", b.Index)
 	n.mu.Lock()
 	n.led.Reset(b) // together with the state, or who waits for what is applied would take it for applied
-	if n.srv.State() == ha.ServerReady || n.srv.State() == ha.ServerUp {
-		n.srv.JudgeAgain() // what it holds has to be judged against the new log
+	if s := n.lives.Status(); s.State() == ha.ServerReady || s.State() == ha.ServerUp {
+		n.lives.Change((*lifecycle.Status).JudgeAgain) // what it holds has to be judged against the new log
 	}
 	n.mu.Unlock()
 	n.poke()

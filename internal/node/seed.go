@@ -52,7 +52,7 @@ type donation struct {
 
 // replaceDataLocked has this node's data replaced by a copy of another node's.
 func (n *Node) replaceDataLocked(why string) {
-	n.srv.Behind(why)
+	n.lives.Change(func(s *lifecycle.Status) { s.Behind(why) })
 	n.gossip.Publish()
 }
 
@@ -64,13 +64,14 @@ func (n *Node) seedServer(ctx context.Context) {
 	n.srv.seed = seedSlot{}
 	n.gossip.Publish()
 	if err == nil {
-		n.srv.Seeded()
+		n.lives.Change((*lifecycle.Status).Seeded)
 		n.srv.applier, n.srv.failure = "", nil
 		return
 	}
-	n.srv.SeedFailed(err)
+	n.lives.Change(func(s *lifecycle.Status) { s.SeedFailed(err) })
 	if ctx.Err() == nil {
-		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", n.srv.Fails())
+		s := n.lives.Status()
+		n.log.Error("seeding failed; it is begun again", "err", err, "attempt", s.Fails())
 	}
 }
 
@@ -88,9 +89,8 @@ func (n *Node) seed(ctx context.Context) error {
 	began := time.Now()
 	n.mu.Lock()
 	n.srv.seed = seedSlot{donor: donor, began: began, moved: now()}
-	l := n.srv.GiveUpLife()
+	l := n.lives.GiveUpLife() // S8: nothing is durable here any more
 	keep := n.srv.failure != nil && n.srv.failure.keeps
-	n.lives.KeepAll() // S8: nothing is durable here any more
 	n.gossip.Publish()
 	n.mu.Unlock()
 	if l != nil {
@@ -370,14 +370,15 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 // donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
 func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	n.mu.Lock()
-	l, state, voids := n.srv.Life(), n.srv.State(), n.newVoidsLocked()
+	s, voids := n.lives.Status(), n.newVoidsLocked()
 	_, member := n.cluster.MemberByID(to)
 	n.mu.Unlock()
+	l := s.Life()
 	switch {
 	case !member:
 		return d, errors.New("the asking node is not a member")
-	case l == nil || state != ha.ServerReady:
-		return d, fmt.Errorf("its mysqld is %s", state)
+	case l == nil || s.State() != ha.ServerReady:
+		return d, fmt.Errorf("its mysqld is %s", s.State())
 	case len(voids) > 0:
 		return d, errNewVoids
 	}
@@ -480,7 +481,8 @@ func (n *Node) tryReinit() (done bool, err error) {
 	leads := n.view().Raft.IsLeader
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch n.srv.State() {
+	s := n.lives.Status()
+	switch s.State() {
 	case ha.ServerAbsent:
 		return false, errors.New("it has no mysqld")
 	case ha.ServerSeeding, ha.ServerBehind:
@@ -488,7 +490,7 @@ func (n *Node) tryReinit() (done bool, err error) {
 	case ha.ServerStarting, ha.ServerJudging:
 		return false, nil
 	}
-	if leads || n.serving.Phase() != ha.PhaseNone {
+	if leads || s.Phase() != ha.PhaseNone {
 		return false, errors.New("it is the leader")
 	}
 	n.replaceDataLocked("its data was given up by `trireme reinit`")

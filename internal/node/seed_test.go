@@ -16,7 +16,8 @@ func TestSeedingTellsWhy(t *testing.T) {
 	n.mu.Unlock()
 	for range 2 {
 		n.seedServer(t.Context())
-		if p := n.srv.Problem(); strings.Count(p, "no healthy data node") != 1 || strings.Count(p, "the data is too old") != 1 {
+		s := n.lives.Status()
+		if p := s.Problem(); strings.Count(p, "no healthy data node") != 1 || strings.Count(p, "the data is too old") != 1 {
 			t.Errorf("%q", p)
 		}
 	}

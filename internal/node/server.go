@@ -25,13 +25,14 @@ func (n *Node) startServer(ctx context.Context) {
 		return
 	}
 	if err != nil {
-		n.srv.StartFailed(err, n.id.Name)
-		n.log.Error("mysqld did not start", "err", n.srv.Problem(), "attempt", n.srv.Fails())
+		n.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, n.id.Name) })
+		s := n.lives.Status()
+		n.log.Error("mysqld did not start", "err", s.Problem(), "attempt", s.Fails())
 		return
 	}
 	n.watchLocked(l)
 	n.srv = serverSlot{}
-	n.srv.Started(l)
+	n.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
 	n.gossip.Publish()
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.watch(l) }()
@@ -58,8 +59,8 @@ func (n *Node) watch(l *lifecycle.Life) {
 		return // stopParts ends it
 	}
 	n.mu.Lock()
-	if n.srv.Life() == l {
-		n.srv.Dead()
+	if n.lives.Life() == l {
+		n.lives.Change((*lifecycle.Status).Dead)
 		n.gossip.Publish()
 	}
 	stopping := n.stopping
@@ -79,8 +80,8 @@ func (n *Node) watch(l *lifecycle.Life) {
 // seeding wants.
 func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
-	if n.srv.Life() == l && n.srv.State() == ha.ServerReady {
-		n.srv.Dying()
+	if s := n.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
+		n.lives.Change((*lifecycle.Status).Dying)
 		n.gossip.Publish()
 	}
 	n.mu.Unlock()
@@ -98,7 +99,8 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.restartServer(err.Error()) // and so it is not judging any more
 	}
 	n.mu.Lock()
-	if n.srv.Life() != l || n.srv.State() != ha.ServerJudging {
+	s := n.lives.Status()
+	if s.Life() != l || s.State() != ha.ServerJudging {
 		n.mu.Unlock()
 		return // it died meanwhile
 	}
@@ -111,8 +113,8 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.poke()
 		return
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
-		again := n.srv.Problem() == err.Error()
-		n.srv.Unjudged(err.Error())
+		again := s.Problem() == err.Error()
+		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 		n.mu.Unlock()
 		if ctx.Err() == nil && !again {
 			n.log.Warn("mysqld could not be judged yet", "err", err)
@@ -125,14 +127,14 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.log.Warn("the log no longer has what mysqld needs: it is seeded from another node", "missing", j.Missing.String())
 		return
 	case !j.Consistent():
-		n.srv.Broken(fmt.Sprint(j.Problems))
+		n.lives.Change(func(s *lifecycle.Status) { s.Broken(fmt.Sprint(j.Problems)) })
 		n.gossip.Publish()
 		n.mu.Unlock()
 		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
 		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
-	n.srv.Ready()
+	n.lives.Change((*lifecycle.Status).Ready)
 	n.gossip.Publish()
 	n.mu.Unlock()
 	n.reportRejoin(l, j, rolledBack)
@@ -152,28 +154,27 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 }
 
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
-func (n *Node) probeServer(ctx context.Context) {
-	n.mu.Lock()
-	l, open, applied := n.srv.Life(), n.serving.TakesWrites(), n.srv.backlog.Applied
-	n.mu.Unlock()
-	server, log := n.probe.Look(ctx, l, open, applied, n.cons.AppendingSince)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.srv.Life() != l {
-		return
+func (n *Node) probeServer() func(ctx context.Context) {
+	var probe lifecycle.Probe
+	return func(ctx context.Context) {
+		n.mu.Lock()
+		s, applied := n.lives.Status(), n.srv.backlog.Applied
+		n.mu.Unlock()
+		server, log := probe.Look(ctx, s.Life(), s.TakesWrites(), applied, n.cons.AppendingSince)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		var changed bool
+		n.lives.Change(func(now *lifecycle.Status) { changed = now.Life() == s.Life() && now.Probed(server, log) })
+		if changed {
+			n.gossip.Publish()
+			n.poke()
+		}
 	}
-	if n.srv.Probed(server) || n.logStuck.Why != log.Why {
-		n.gossip.Publish()
-		defer n.poke()
-	}
-	n.logStuck = log
 }
 
 // restartServer ends a mysqld that serves nothing and does not get on; its end brings the next start.
 func (n *Node) restartServer(reason string) {
-	n.mu.Lock()
-	l := n.srv.Life()
-	n.mu.Unlock()
+	l := n.lives.Life()
 	if l == nil {
 		return
 	}
@@ -191,8 +192,8 @@ func (n *Node) endServer(l *lifecycle.Life) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.Life() == l {
-		n.srv.Dying()
+	if n.lives.Life() == l {
+		n.lives.Change((*lifecycle.Status).Dying)
 		n.gossip.Publish()
 	}
 }
@@ -282,7 +283,7 @@ const stallLimit = 10 * time.Second
 // large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
-	if s.State() != ha.ServerReady || n.serving.Phase() != ha.PhaseNone || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
+	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
 		return 0
 	}
 	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {

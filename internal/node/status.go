@@ -28,36 +28,40 @@ func (n *Node) myStatus() gossip.Status {
 	defer n.mu.Unlock()
 	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.srv.Life() != nil)}
+		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	s.Left, s.Seen = n.gossip.Past()
 	if st.Role == consensus.Leader {
 		s.Rules = n.acks.Rules()
 	}
-	s.Handover = n.leadsLocked(&st) && n.serving.Phase() == ha.PhaseHandover && n.serving.Closing()
+	my := n.lives.Status()
+	s.Handover = n.leads(&st) && my.Phase() == ha.PhaseHandover && my.Closing()
 	s.OpenTerm, s.Epoch = n.epochLocked(&st)
 	return s
 }
 
 // epochLocked names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
 func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string) {
-	if l := n.srv.Life(); l != nil {
+	s := n.lives.Status()
+	if l := s.Life(); l != nil {
 		epoch = fmt.Sprint(l.Incarnation)
 	}
-	if !n.leadsLocked(st) || !n.serving.TakesWrites() {
+	if !n.leads(st) || !s.TakesWrites() {
 		return 0, epoch
 	}
-	return n.serving.Term(), fmt.Sprintf("%s/%d", epoch, n.serving.Term())
+	return s.Term(), fmt.Sprintf("%s/%d", epoch, s.Term())
 }
 
 // readyLocked says whether this node's mysqld is judged and fed, and if not why.
 func (n *Node) readyLocked() (ha.Reason, bool) {
-	return ha.Unready(n.serverViewLocked(), n.logStuck.Why, n.stopping, now())
+	s := n.lives.Status()
+	return ha.Unready(n.serverViewLocked(), s.LogStuck(), n.stopping, now())
 }
 
-// leadsLocked says whether this node is the leader in the term in which its mysqld serves.
-func (n *Node) leadsLocked(st *consensus.Status) bool {
-	return st.Role == consensus.Leader && n.serving.Term() == st.Term && n.serving.Phase() != ha.PhaseFencing && n.serving.Phase() != ha.PhaseNone
+// leads says whether this node is the leader in the term in which its mysqld serves.
+func (n *Node) leads(st *consensus.Status) bool {
+	s := n.lives.Status()
+	return st.Role == consensus.Leader && s.LeadsIn(st.Term)
 }
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
@@ -82,8 +86,9 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
 	m.Delay = n.delayViewLocked()
-	if n.srv.Problem() != "" && n.srv.Problem() != m.Reason && n.srv.State() != ha.ServerReady {
-		m.Reason += ": " + n.srv.Problem()
+	s := n.lives.Status()
+	if s.Problem() != "" && s.Problem() != m.Reason && s.State() != ha.ServerReady {
+		m.Reason += ": " + s.Problem()
 	}
 	if c, ok := n.cluster.MemberByID(n.id.ID); ok {
 		m.Raft.Weight = c.Weight
@@ -94,11 +99,11 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	}
 	my := &api.MySQLView{Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Version: n.bin.Version.String(), ReadOnly: true}
 	my.Proof = n.certs.Proof()
-	if l := n.srv.Life(); l != nil {
+	if l := s.Life(); l != nil {
 		my.PID = l.Process().Pid()
 		_, my.Epoch = n.epochLocked(st)
 		my.GTIDExecuted, my.ReadOnly = l.Executed().String(), l.ReadOnly()
-		if n.srv.State() == ha.ServerReady {
+		if s.State() == ha.ServerReady {
 			behind, bytes := n.lagLocked()
 			lag := behind.Seconds()
 			if n.hearsLeaderLocked(st) {
@@ -123,10 +128,11 @@ func (n *Node) stateLocked() (state, reason string) {
 }
 
 func (n *Node) roleLocked(st *consensus.Status) string {
+	s := n.lives.Status()
 	switch {
 	case n.id.Role == config.RoleLogger:
 		return api.RoleLogger
-	case n.leadsLocked(st) && n.serving.Phase() != ha.PhasePromoting:
+	case n.leads(st) && s.Phase() != ha.PhasePromoting:
 		return api.RoleLeader
 	case st.Learner:
 		return api.RoleLearner

@@ -114,7 +114,7 @@ func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, r
 func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	err := errors.New("the daemon is stopping")
 	n.mu.Lock()
-	n.serving.TakeBack()
+	n.lives.Change((*lifecycle.Status).TakeBack)
 	n.mu.Unlock()
 	if !stopping {
 		if err = n.openWrites(n.ctx, l, term, ha.PhaseHandover); err == nil {
@@ -124,7 +124,7 @@ func (n *Node) reopen(l *lifecycle.Life, term uint64, stopping bool) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
+	if s := n.lives.Status(); s.HandsOver(l) {
 		n.fenceLocked("the switchover failed half-way: " + err.Error())
 	}
 }
@@ -136,8 +136,8 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.serving.Phase() == ha.PhaseHandover && n.srv.Life() == l {
-		n.serving.End()
+	if s := n.lives.Status(); s.HandsOver(l) {
+		n.lives.Change((*lifecycle.Status).End)
 		n.gossip.Publish()
 	}
 	return nil
@@ -189,10 +189,12 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 func (n *Node) beginClosing(causeLocked func() gossip.Leave) {
 	n.mu.Lock()
 	n.hold++
-	if n.serving.BeginClosing() {
-		l := causeLocked()
+	var closes bool
+	n.lives.Change(func(s *lifecycle.Status) { closes = s.BeginClosing() })
+	if closes {
+		s, l := n.lives.Status(), causeLocked()
 		l.Planned = true
-		n.gossip.Leave(n.serving.Term(), l)
+		n.gossip.Leave(s.Term(), l)
 	}
 	n.mu.Unlock()
 	n.acks.ReleaseSlowed()
@@ -296,7 +298,7 @@ func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, term uint64, 
 	m.cut, m.open = cut.Connections, cut.Rolled
 	if err == nil {
 		n.mu.Lock()
-		n.serving.NoteDrained(term)
+		n.lives.Change(func(s *lifecycle.Status) { s.NoteDrained(term) })
 		n.mu.Unlock()
 	}
 	return err
@@ -432,11 +434,10 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.Patience, targetPatience))
 	defer cancel()
-	n.mu.Lock()
-	l, state := n.srv.Life(), n.srv.State()
-	n.mu.Unlock()
-	if l == nil || state != ha.ServerReady {
-		return fmt.Errorf("its mysqld is %s", state)
+	s := n.lives.Status()
+	l := s.Life()
+	if l == nil || s.State() != ha.ServerReady {
+		return fmt.Errorf("its mysqld is %s", s.State())
 	}
 	if err := n.led.Await(ctx, r.Index); err != nil {
 		return fmt.Errorf("entry %d did not arrive in time", r.Index)
@@ -483,7 +484,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	res.To = n.memberName(to)
 	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait, result: make(chan moved, 1)}
 	n.mu.Lock()
-	if n.request != nil || n.serving.Phase() == ha.PhaseHandover {
+	if s := n.lives.Status(); n.request != nil || s.Phase() == ha.PhaseHandover {
 		n.mu.Unlock()
 		return res, underWay()
 	}
@@ -554,9 +555,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, 
 	res.To = n.memberName(to)
 	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
 	res.TiedSessions = n.tiedSessions()
-	n.mu.Lock()
-	l := n.srv.Life()
-	n.mu.Unlock()
+	l := n.lives.Life()
 	if l == nil {
 		return res, nil
 	}

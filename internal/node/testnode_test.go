@@ -39,7 +39,7 @@ func newTestNode(t testing.TB, changes ...func(*testDir)) *Node {
 	if n.local, err = openLocalFile(d.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	n.lives = n.newLives()
+	n.openLives()
 	n.openGate()
 	var cancel context.CancelFunc
 	n.ctx, cancel = context.WithCancel(t.Context())

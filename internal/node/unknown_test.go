@@ -11,6 +11,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/lifecycle"
 )
 
 // told gives a node a status of another one that came some time ago.
@@ -101,7 +102,7 @@ func TestHealthyMoves(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.srv.Ready()
+	n.lives.Change((*lifecycle.Status).Ready)
 	n.stateName, n.why = api.StateHealthy, "following db2"
 	since := time.Now().Add(-time.Minute)
 	n.noteBacklogLocked(ledger.Backlog{Applied: 4, Since: since, Bytes: 5 << 20})

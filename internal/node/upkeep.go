@@ -57,9 +57,10 @@ func (n *Node) logsPinned() bool {
 // keepDurable moves the durable index (S8).
 func (n *Node) keepDurable(ctx context.Context) {
 	n.mu.Lock()
-	l, ready, applied := n.srv.Life(), n.srv.State() == ha.ServerReady, n.srv.backlog.Applied
+	s, applied := n.lives.Status(), n.srv.backlog.Applied
 	n.mu.Unlock()
-	if l == nil || !ready {
+	l := s.Life()
+	if l == nil || s.State() != ha.ServerReady {
 		return
 	}
 	err := l.KeepDurable(ctx, applied)
@@ -74,10 +75,9 @@ func (n *Node) keepDurable(ctx context.Context) {
 
 // tidyBinlog deletes files of the leader's binary log that Raft has whole.
 func (n *Node) tidyBinlog(ctx context.Context) {
-	n.mu.Lock()
-	l, open := n.srv.Life(), n.serving.Phase() == ha.PhaseOpen
-	n.mu.Unlock()
-	if l == nil || !open {
+	s := n.lives.Status()
+	l := s.Life()
+	if l == nil || !s.Opens(l) {
 		return
 	}
 	if err := l.TidyBinlog(ctx); n.warnings.isNew("purge binlog", err) {
@@ -89,9 +89,7 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 // run, the node is no candidate.
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
-	l, follows := n.srv.Life(), n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhaseNone
-	promotes := n.srv.State() == ha.ServerReady && n.serving.Phase() == ha.PhasePromoting
-	failure, broken := n.srv.failure, n.srv.State() == ha.ServerBroken
+	s, failure := n.lives.Status(), n.srv.failure
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
@@ -100,18 +98,19 @@ func (n *Node) tendApplier(ctx context.Context) {
 		lag, _ = n.lagLocked()
 	}
 	n.mu.Unlock()
+	l := s.Life()
 	if l == nil || n.keepPlain() {
 		return
 	}
-	if broken && failure != nil && failure.view.Diverged {
+	if s.State() == ha.ServerBroken && failure != nil && failure.view.Diverged {
 		n.healDiverged(ctx, l, *failure)
 		return
 	}
 	switch {
-	case promotes: // it applies the rest first
+	case s.State() == ha.ServerReady && s.Phase() == ha.PhasePromoting: // it applies the rest first
 		n.watchLeftOut(ctx, l)
 		return
-	case !follows:
+	case !s.Follows():
 		l.ForgetLeftOut()
 		return
 	}
@@ -162,10 +161,7 @@ const wakePause = 10 * time.Second
 // sleepsInVain says whether mysqld waits for space although each of this node's disks has room. It would sleep for the
 // rest of a minute; a KILL of that thread leaves an event cut short in the relay log, so only a new start helps.
 func (n *Node) sleepsInVain(ctx context.Context, l *lifecycle.Life) bool {
-	n.mu.Lock()
-	age := now() - n.srv.View().Since
-	n.mu.Unlock()
-	if age < wakePause {
+	if s := n.lives.Status(); now() < s.Server.View().Since+wakePause {
 		return false
 	}
 	waits, err := l.Admin().WaitsForSpace(ctx)
@@ -189,7 +185,7 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 func (n *Node) noteApplier(l *lifecycle.Life, problem string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.srv.Life() != l {
+	if n.lives.Life() != l {
 		return false
 	}
 	changed = n.srv.applier != problem

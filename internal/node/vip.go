@@ -96,7 +96,8 @@ func (n *Node) mayHold(a netip.Addr) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if slices.Contains(n.vip.rw, a) {
-		return n.serving.TakesWrites() && lease
+		s := n.lives.Status()
+		return s.TakesWrites() && lease
 	}
 	return slices.Contains(n.vip.lent, a) && (n.vip.given == nil || lease)
 }
@@ -109,8 +110,9 @@ func (n *Node) tendVIP() {
 	}
 	n.mu.Lock()
 	var want []netip.Addr
+	s := n.lives.Status()
 	switch {
-	case n.serving.Phase() == ha.PhasePromoting, n.serving.Phase() == ha.PhaseOpen, n.serving.Phase() == ha.PhaseHandover && !n.serving.Drained():
+	case s.Phase() == ha.PhasePromoting, s.Phase() == ha.PhaseOpen, s.Phase() == ha.PhaseHandover && !s.Drained():
 		want = append(want, n.vip.rw...)
 	}
 	n.giveReadsLocked()
@@ -145,7 +147,7 @@ func (n *Node) dropVIP() {
 
 // giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them when there is none.
 func (n *Node) giveReadsLocked() {
-	if len(n.vip.ro) == 0 || !n.serving.TakesWrites() {
+	if s := n.lives.Status(); len(n.vip.ro) == 0 || !s.TakesWrites() {
 		n.vip.given = nil
 		return
 	}
@@ -190,7 +192,7 @@ func (n *Node) readsLocked() map[string]uint64 {
 // borrowReadsLocked takes what the leader gives this node, and keeps it for a while when nobody says so any more.
 func (n *Node) borrowReadsLocked() {
 	_, ready := n.readyLocked()
-	if n.stopping || !ready && n.serving.Phase() == ha.PhaseNone || n.serving.Phase() == ha.PhaseFencing {
+	if s := n.lives.Status(); n.stopping || !ready && s.Phase() == ha.PhaseNone || s.Phase() == ha.PhaseFencing {
 		n.vip.lent = nil
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/vip"
 )
 
@@ -23,7 +24,7 @@ func vipNode(t *testing.T) *Node {
 	t.Helper()
 	n := newTestNode(t)
 	n.raft.Term = 5
-	n.srv.Ready()
+	n.lives.Change((*lifecycle.Status).Ready)
 	n.vip.ro = []netip.Addr{readA, readB}
 	for _, id := range []uint64{2, 3} {
 		p := &gossip.Peer{Up: true, At: now()}
@@ -41,8 +42,8 @@ func TestGiveReads(t *testing.T) {
 	if n.readsLocked() != nil {
 		t.Fatalf("a follower gives %v", n.vip.given)
 	}
-	n.serving.Promote(5)
-	n.serving.Open()
+	n.lives.Change(func(s *lifecycle.Status) { s.Promote(5) })
+	n.lives.Change((*lifecycle.Status).Open)
 	n.gossip.Due()
 	n.gossip.Peers()[2].Member.VIPs[1].Held = true // from the leader before
 	n.giveReadsLocked()
@@ -85,7 +86,7 @@ func TestBorrowReads(t *testing.T) {
 	lent("for too long no leader")
 	leader.OpenTerm = 6
 	lent("the leader again", readA)
-	n.srv.Off()
+	n.lives.Change((*lifecycle.Status).Off)
 	lent("mysqld is down")
 }
 

@@ -206,11 +206,12 @@ func (n *Node) newVoidsLocked() (out []config.Void) {
 // that serves has applied the entry, and is fenced by a decision about it.
 func (n *Node) tendVoids(ctx context.Context) {
 	n.mu.Lock()
-	l, ready := n.srv.Life(), n.srv.State() == ha.ServerReady
+	s := n.lives.Status()
 	decided := len(n.newVoidsLocked()) > 0
 	n.mu.Unlock()
+	l := s.Life()
 	switch {
-	case l == nil || !ready:
+	case l == nil || s.State() != ha.ServerReady:
 	case decided:
 		n.restartServer(errNewVoids.Error())
 	default:

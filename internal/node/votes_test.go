@@ -28,7 +28,7 @@ func TestRaftWithoutMySQL(t *testing.T) {
 			}
 		}
 	})
-	if n.srv.Life() != nil {
+	if n.lives.Life() != nil {
 		t.Fatal("there is a mysqld")
 	}
 	n.stepRaft(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(9))})

@@ -29,7 +29,11 @@ func (l *Life) KeepDurable(ctx context.Context, applied uint64) error {
 			return nil
 		}
 		failpoint.Hit("durable.after-flush")
-		err := s.Memory.Remember(func(st *State) { st.Durable = max(st.Durable, applied) })
+		err := s.Memory.Remember(func(st *State) {
+			if s.Life() == l { // else its data is about to be replaced, or is already
+				st.Durable = max(st.Durable, applied)
+			}
+		})
 		failpoint.Hit("durable.after-persist")
 		if err != nil {
 			return err
@@ -41,6 +45,6 @@ func (l *Life) KeepDurable(ctx context.Context, applied uint64) error {
 	if len(xids) > 0 {
 		keep = 0
 	}
-	s.setKeepFrom(keep)
+	s.setKeepFrom(l, keep)
 	return nil
 }

@@ -115,7 +115,7 @@ func (l *Life) judge(ctx context.Context) (*ledger.Judgement, error) {
 	if len(xids) == 0 { // else see KeepDurable
 		keep = min(state.Durable, next-1)
 	}
-	s.setKeepFrom(keep)
+	s.setKeepFrom(l, keep)
 	s.Ledger.Restart(marks.List, upTo)
 	if err := l.connectFeed(ctx); err != nil {
 		return nil, err

@@ -42,14 +42,20 @@ func (m *member) soon(t *testing.T) context.Context {
 func newMember(t *testing.T) *member {
 	m := &member{state: State{Lives: ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}}}
 	m.mysql = &fakeMySQL{m: m, end: raftlog.Pos{File: 1, Off: 4}, cut: func() {}}
-	m.lives = New(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m, Logger: slog.New(slog.DiscardHandler)})
+	m.lives = new(Lives)
+	m.lives.Open(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m, Logger: slog.New(slog.DiscardHandler)})
 	return m
 }
 
-// life is one that runs.
+// life is one that runs, and follows.
 func (m *member) life(incarnation uint64) *Life {
-	return &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, source: closedSource(),
+	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, source: closedSource(),
 		consumed: raftlog.Pos{File: 1, Off: 4}}
+	m.lives.Change(func(s *Status) {
+		s.Started(l)
+		s.Ready()
+	})
+	return l
 }
 
 var errNoDump = errors.New("no connection for a dump")
@@ -65,7 +71,6 @@ func (m *member) Remember(change func(*State)) error {
 	change(&m.state)
 	return nil
 }
-func (m *member) Follows(*Life) bool                       { return true }
 func (m *member) Executed(*Life, gtid.Set) (uint64, error) { return m.applied, nil }
 func (m *member) LostXA(*Life, LostXA, uint64, gtid.Set)   { m.lost++ }
 func (m *member) ReleaseSlowed()                           { m.released++ }
@@ -83,6 +88,7 @@ type fakeMySQL struct {
 	busy     int // looks at the binary log that show a local statement under way
 	openErr  error
 	flushErr error
+	flushed  func()
 	cut      func()
 
 	readOnlyErr, killErr error // of the first call
@@ -133,6 +139,9 @@ func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {
 }
 func (f *fakeMySQL) FlushEngineLogs(context.Context) error {
 	f.m.calls = append(f.m.calls, "flush")
+	if f.flushed != nil {
+		f.flushed()
+	}
 	return f.flushErr
 }
 
@@ -196,5 +205,22 @@ func TestKeepDurable(t *testing.T) {
 	m.mysql.prepared = func() []mysqld.XID { return []mysqld.XID{{FormatID: 1, Gtrid: "x"}} }
 	if err := l.KeepDurable(t.Context(), 30); err != nil || m.lives.KeepFrom() != 0 {
 		t.Errorf("%v, kept from %d", err, m.lives.KeepFrom())
+	}
+}
+
+// TestKeepDurableOfDataGivenUp: what a look finds at data that is given up meanwhile says nothing about the copy that
+// takes its place.
+func TestKeepDurableOfDataGivenUp(t *testing.T) {
+	m := newMember(t)
+	l := m.life(7)
+	m.applied, m.state.Durable = 30, 10
+	m.mysql.flushed = func() {
+		if m.lives.GiveUpLife() != l {
+			t.Error("another life was given up")
+		}
+		m.state.Durable = 0
+	}
+	if err := l.KeepDurable(t.Context(), 30); err != nil || m.state.Durable != 0 || m.lives.KeepFrom() != 0 {
+		t.Errorf("%v, durable %d, kept from %d", err, m.state.Durable, m.lives.KeepFrom())
 	}
 }

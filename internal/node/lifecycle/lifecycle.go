@@ -5,11 +5,12 @@
 // Each start makes a Life: a new incarnation with a server_uuid of its own and without the binary log of the one before
 // (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then
 // it is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow
-// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired. Its writes are opened and
-// closed in one place: writes.go has the picture of who may go where.
+// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
 //
-// What a member does next, and the state in which it shows its mysqld, is decided by who calls: Host. A Life knows
-// nothing of terms and of leadership.
+// Three pictures say who may go where: Server how far recovery has come, Serving what is served in which term, and
+// writes (of a life) whether writes are open. Lives holds the first two behind its lock, and shows them as Status.
+//
+// What a member does next is decided by who calls: Host. A Life knows nothing of terms and of leadership.
 package lifecycle
 
 import (
@@ -94,8 +95,6 @@ type Host interface {
 	// FollowDecisions has the data follow what operators have decided about entries; has is what it holds, and it is
 	// not fed yet.
 	FollowDecisions(has gtid.Set) error
-	// Follows says whether a life is judged and does not lead.
-	Follows(l *Life) bool
 	// Executed is told what a life has executed, and returns up to which entry it has applied everything; ErrDead if
 	// there is another life, or none.
 	Executed(l *Life, set gtid.Set) (applied uint64, err error)
@@ -151,23 +150,24 @@ type MySQL interface {
 
 var _ MySQL = (*mysqld.Admin)(nil)
 
-// Lives starts this member's mysqld, one life after the other, and knows what is common to them. Its methods may be
-// called from any goroutine, but for Start: one at a time.
+// Lives starts this member's mysqld, one life after the other, and knows how far it has come and what is common to all.
+// Its methods may be called from any goroutine, but for Start: one at a time.
 type Lives struct {
 	Config
 	tail      binlogTail    // of lives whose successors did not start; only Start uses it
 	specialAt atomic.Uint64 // highest index of an entry with something other than rows, since this daemon started
 
-	xaMu      sync.Mutex // Host.Follows is called with it held
-	xa        xaWatch    // guarded by xaMu
-	xaProblem string     // the same
+	xaMu      sync.Mutex
+	xa        xaWatch // guarded by xaMu
+	xaProblem string  // the same
 
-	mu       sync.Mutex
+	mu       sync.Mutex // a leaf: nobody waits with it
+	status   Status
 	keepFrom uint64 // see KeepFrom
 }
 
-// New makes the lives of a member. Nothing runs.
-func New(c Config) *Lives { return &Lives{Config: c} }
+// Open gives Lives what the first life needs. Before that nothing runs, and there is a status.
+func (s *Lives) Open(c Config) { s.Config = c }
 
 // now is CLOCK_BOOTTIME.
 func now() time.Duration { return time.Duration(consensus.Boottime()) }
@@ -182,11 +182,21 @@ func (s *Lives) KeepFrom() uint64 {
 	return s.keepFrom
 }
 
-func (s *Lives) setKeepFrom(index uint64) {
+// setKeepFrom is for a life that runs; what another one says counts no more.
+func (s *Lives) setKeepFrom(l *Life, index uint64) {
 	s.mu.Lock()
-	s.keepFrom = index
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.status.life == l {
+		s.keepFrom = index
+	}
 }
 
-// KeepAll: the data is about to be replaced, and from where recovery needs the log is not known any more.
-func (s *Lives) KeepAll() { s.setKeepFrom(0) }
+// GiveUpLife returns the life whose data is about to be replaced; nil: none runs. From where recovery needs the log is
+// not known any more.
+func (s *Lives) GiveUpLife() *Life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.status.life
+	s.status.life, s.keepFrom = nil, 0
+	return l
+}

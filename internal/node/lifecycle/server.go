@@ -18,7 +18,7 @@ const (
 )
 
 // Server is this member's mysqld as far as recovery has come. The zero value is a logger's, which has none. The lock of
-// who has it guards it. Only its methods change the state:
+// Lives guards it. Only its methods change the state:
 //
 //	off -> starting -> up -> judging -> ready -> dying -> off
 //	 ^        |        ^       | |        | \-> up (to be judged again)
@@ -31,6 +31,7 @@ type Server struct {
 	state   ha.ServerState
 	life    *Life
 	hung    Stuck // why it cannot serve, seen by Probe
+	log     Stuck // why the raft log does not get on, likewise; not of this life alone
 	retryAt time.Duration
 	fails   int
 	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
@@ -71,7 +72,7 @@ func (s *Server) Off() { s.state = ha.ServerOff }
 func (s *Server) Starting() { s.state = ha.ServerStarting }
 
 // Started: a life has begun.
-func (s *Server) Started(l *Life) { *s = Server{state: ha.ServerUp, life: l} }
+func (s *Server) Started(l *Life) { *s = Server{state: ha.ServerUp, life: l, log: s.log} }
 
 // StartFailed has the next attempt wait a little longer each time. node is this one's name.
 func (s *Server) StartFailed(err error, node string) {
@@ -131,13 +132,6 @@ func (s *Server) Behind(why string) {
 // Seeding: the copy is under way.
 func (s *Server) Seeding() { s.state = ha.ServerSeeding }
 
-// GiveUpLife returns the life that a seeding ends; nil: none runs.
-func (s *Server) GiveUpLife() *Life {
-	l := s.life
-	s.life = nil
-	return l
-}
-
 // Seeded: the copy is there, and may be started.
 func (s *Server) Seeded() {
 	s.state, s.problem, s.fails, s.died, s.retryAt = ha.ServerOff, "", 0, 0, 0
@@ -152,10 +146,13 @@ func (s *Server) SeedFailed(err error) {
 // PromotionFailed has the next attempt wait.
 func (s *Server) PromotionFailed() { s.retryAt = now() + promoteRetry }
 
-// Probed notes what Probe found, and says whether that is another reason than before.
-func (s *Server) Probed(hung Stuck) (changed bool) {
-	changed = s.hung.Why != hung.Why
-	s.hung = hung
+// LogStuck is why the raft log does not get on; empty: it does.
+func (s *Server) LogStuck() string { return s.log.Why }
+
+// Probed notes what Probe found, and says whether the reasons are others than before.
+func (s *Server) Probed(hung, log Stuck) (changed bool) {
+	changed = s.hung.Why != hung.Why || s.log.Why != log.Why
+	s.hung, s.log = hung, log
 	return changed
 }
 

@@ -50,7 +50,7 @@ func TestServer(t *testing.T) {
 	s.Unjudged("no leader")
 	s.Ready()
 	l.Stall("its binary log cannot be read")
-	if !s.Probed(Stuck{"it does not answer", 3}) || s.Probed(Stuck{"it does not answer", 4}) {
+	if !s.Probed(Stuck{"it does not answer", 3}, Stuck{}) || s.Probed(Stuck{"it does not answer", 4}, Stuck{}) || !s.Probed(Stuck{"it does not answer", 4}, Stuck{"the disk hangs", 5}) {
 		t.Error("a reason is new once")
 	}
 	if why, since := s.Stuck(); why != "its binary log cannot be read" || since != 0 || s.Problem() != "" {
@@ -65,9 +65,13 @@ func TestServer(t *testing.T) {
 		t.Errorf("%q while it dies; %v", why, s.State())
 	}
 	s.Dead()
-	if s.State() != ha.ServerOff || s.Life() != nil {
-		t.Errorf("%v", s.View())
+	if s.State() != ha.ServerOff || s.Life() != nil || s.LogStuck() == "" {
+		t.Errorf("%v; the raft log: %q", s.View(), s.LogStuck())
 	}
+	if s.Started(l); s.LogStuck() == "" {
+		t.Error("another life has the raft log get on")
+	}
+	s.Dead()
 	s.Behind("the log begins at 9")
 	s.Seeding()
 	s.SeedFailed(errors.New("no donor"))

@@ -8,7 +8,7 @@ import (
 )
 
 // Serving is what a member's mysqld serves: whether it takes writes, in which term, and what becomes of it. The zero
-// value serves nothing. The lock of who has it guards it. Only its methods change the phase:
+// value serves nothing. The lock of Lives guards it. Only its methods change the phase:
 //
 //	none -Promote-> promoting -Open-> open -HandOver-> handover -End-> none
 //	                    |               ^------Open------' |

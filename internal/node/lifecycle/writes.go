@@ -21,9 +21,8 @@ import (
 //
 //	from everywhere: Close begins again, and SIGKILL ends it
 //
-// A promotion opens them. A fence, which is what a promotion that fails ends in, has little time to close them and
-// retires mysqld or kills it. A switchover and the end of a cluster close them gently, and open them again if the rest
-// fails. A daemon that stops shuts mysqld down, or kills it. What was not drained is never retired or shut down (S4).
+// A promotion opens them; docs/ARCHITECTURE.md says who closes them, and what for. What took writes and was not drained
+// is never retired or shut down (S4).
 type writes uint8
 
 const (

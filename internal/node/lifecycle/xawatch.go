@@ -57,7 +57,7 @@ func (l *Life) watchXA(applied uint64, executed gtid.Set, xids []mysqld.XID) {
 // lookXALocked brings the watch up to date, and gives a prepared XA transaction that mysqld has lost.
 func (l *Life) lookXALocked(applied uint64, executed gtid.Set, xids []mysqld.XID) (lost LostXA) {
 	s := l.of
-	if !s.Host.Follows(l) {
+	if st := s.Status(); st.life != l || !st.Follows() {
 		s.xa = xaWatch{}
 		return lost
 	}

@@ -1,0 +1,71 @@
+package lifecycle
+
+import "trireme/internal/ha"
+
+// Status is this member's mysqld at one moment: how far recovery has come, and what it serves.
+type Status struct {
+	Server
+	Serving
+}
+
+// Follows says whether it is judged and fed, and serves nothing.
+func (s *Status) Follows() bool { return s.state == ha.ServerReady && s.phase == ha.PhaseNone }
+
+// Opens says whether l takes writes, and no switchover is under way.
+func (s *Status) Opens(l *Life) bool { return s.life == l && s.phase == ha.PhaseOpen }
+
+// HandsOver says whether a switchover of l is under way.
+func (s *Status) HandsOver(l *Life) bool { return s.life == l && s.phase == ha.PhaseHandover }
+
+// LeadsIn says whether it serves, or is to, in a term of which this member is the leader.
+func (s *Status) LeadsIn(term uint64) bool {
+	return s.term == term && s.phase != ha.PhaseFencing && s.phase != ha.PhaseNone
+}
+
+// Status is mysqld as it is now.
+func (s *Lives) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Life is the one that runs; nil: none.
+func (s *Lives) Life() *Life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status.life
+}
+
+// Change changes the status in one step. A member that keeps other facts beside it holds its own lock meanwhile, so that
+// nobody who holds that sees one without the other.
+func (s *Lives) Change(f func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.status)
+}
+
+// Begin takes up an action of the policy, if it still stands, and returns the life that it is about. A fence is begun by
+// Fence: it is never dropped (S7).
+func (s *Lives) Begin(a ha.Action, term uint64) (l *Life, stands bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := &s.status
+	if !ha.Stands(a, term, st.state, st.Serving.View()) || a.Kind == ha.Restart && st.life == nil {
+		return nil, false
+	}
+	switch a.Kind {
+	case ha.StartServer:
+		st.Starting()
+	case ha.Judge:
+		st.Judging()
+	case ha.Seed:
+		st.Seeding()
+	case ha.Promote:
+		st.Promote(a.Term)
+	case ha.Restart:
+		st.Restarting()
+	case ha.Switchover:
+		st.HandOver()
+	}
+	return st.life, true
+}

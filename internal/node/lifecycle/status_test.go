@@ -1,0 +1,45 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"trireme/internal/ha"
+)
+
+// TestBegin: an action of the policy is begun if it still stands, and once.
+func TestBegin(t *testing.T) {
+	s := new(Lives)
+	l := &Life{Incarnation: 7}
+	started := func() { s.Change(func(st *Status) { st.Started(l) }) }
+	for _, c := range []struct {
+		name   string
+		before func()
+		a      ha.Action
+		stands bool
+		state  ha.ServerState
+		phase  ha.Phase
+	}{
+		{"no mysqld is started on a logger", nil, ha.Action{Kind: ha.StartServer, Term: 5}, false, ha.ServerAbsent, ha.PhaseNone},
+		{"start", func() { s.Change((*Status).Off) }, ha.Action{Kind: ha.StartServer, Term: 5}, true, ha.ServerStarting, ha.PhaseNone},
+		{"start twice", nil, ha.Action{Kind: ha.StartServer, Term: 5}, false, ha.ServerStarting, ha.PhaseNone},
+		{"nothing runs", nil, ha.Action{Kind: ha.Restart, Term: 5}, false, ha.ServerStarting, ha.PhaseNone},
+		{"judge", started, ha.Action{Kind: ha.Judge, Term: 5}, true, ha.ServerJudging, ha.PhaseNone},
+		{"of an older term", func() { s.Change((*Status).Ready) }, ha.Action{Kind: ha.Promote, Term: 4}, false, ha.ServerReady, ha.PhaseNone},
+		{"promote", nil, ha.Action{Kind: ha.Promote, Term: 5}, true, ha.ServerReady, ha.PhasePromoting},
+		{"not open yet", nil, ha.Action{Kind: ha.Switchover, Term: 5}, false, ha.ServerReady, ha.PhasePromoting},
+		{"it serves", nil, ha.Action{Kind: ha.Restart, Term: 5}, false, ha.ServerReady, ha.PhasePromoting},
+		{"switchover", func() { s.Change((*Status).Open) }, ha.Action{Kind: ha.Switchover, Term: 5}, true, ha.ServerReady, ha.PhaseHandover},
+		{"a fence is never dropped", nil, ha.Action{Kind: ha.Fence, Term: 1}, true, ha.ServerReady, ha.PhaseHandover},
+		{"restart", func() { s.Change((*Status).End) }, ha.Action{Kind: ha.Restart, Term: 5}, true, ha.ServerDying, ha.PhaseNone},
+		{"seed", func() { s.Change(func(st *Status) { st.Behind("the log begins at 9") }) }, ha.Action{Kind: ha.Seed, Term: 5}, true, ha.ServerSeeding, ha.PhaseNone},
+	} {
+		if c.before != nil {
+			c.before()
+		}
+		got, stands := s.Begin(c.a, 5)
+		st := s.Status()
+		if stands != c.stands || stands && got != st.Life() || st.State() != c.state || st.Phase() != c.phase {
+			t.Errorf("%s: stands %v, mysqld is %s, phase %v; %+v", c.name, stands, st.State(), st.Phase(), c)
+		}
+	}
+}
