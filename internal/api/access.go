@@ -12,9 +12,6 @@ import (
 	"trireme/internal/pki"
 )
 
-// views are open unless the cluster setting read_login asks for a viewer, as queries are that view declares.
-var views = []string{"/cluster", "/history", "/load", "/member", "/metrics", "/why-not"}
-
 // Principal is somebody who may ask.
 type Principal struct {
 	By   string   // what was shown, as the audit log tells it
@@ -32,7 +29,7 @@ func (p Principal) need(verb string) error {
 	switch {
 	case v != nil && v.Role != "":
 		least = v.Role
-	case strings.HasPrefix(verb, "GET "): // one of views, or /period
+	case strings.HasPrefix(verb, "GET "): // what is not declared is open, or a view
 		least = pki.Viewer
 	default:
 		least = pki.Admin

@@ -104,6 +104,11 @@ func TestVerbsAreListed(t *testing.T) {
 	if !maps.Equal(said, roles()) {
 		t.Errorf("docs/ops/access.md says %v\nwant %v", said, roles())
 	}
+	for verb, v := range declared {
+		if v.Role == "" && verb != "POST /join" {
+			t.Errorf("%s is for everybody", verb)
+		}
+	}
 	if w := (Principal{Role: pki.Operator}).need("POST /new-verb"); w == nil {
 		t.Error("what is not listed is not the admin's")
 	}
@@ -114,6 +119,7 @@ func TestReadLogin(t *testing.T) {
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
 	b.health = Health{Name: "n1", State: StateHealthy, Leader: "n1", Writable: true, MySQLAlive: true, Role: RoleLeader}
 	s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()})
+	views := []string{"/cluster", "/config", "/history", "/load", "/member", "/metrics", "/why-not"}
 	open := []string{"/health", "/primary", "/liveness", "/readiness", "/read-index", "/outcome?uuid=x"}
 	for _, login := range []bool{false, true} {
 		b.readLogin = login
