@@ -14,7 +14,7 @@ type demoCmd struct {
 // Run starts or ends a demo.
 func (c *demoCmd) Run(e *env) error {
 	o := c.Options()
-	o.Out = e.progress(c.JSON)
+	o.Out, o.In = e.progress(c.JSON), e.in
 	result, err := c.Do(e.ctx, o)
 	if c.JSON && result != nil {
 		err = errors.Join(err, printJSON(e.out, result))

@@ -100,7 +100,7 @@ func Supervise(ctx context.Context, o RunOptions) error {
 	}
 	defer c.Close()
 	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("%s: its daemon has ended (%v); started again", n.Name, err) })
-	p.connections(c)
+	p.connections(ctx, c)
 	if err := c.ready(processID(os.Getpid())); err != nil {
 		return err
 	}

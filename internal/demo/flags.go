@@ -20,6 +20,7 @@ type Flags struct {
 	Mysqld   string        `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Duration time.Duration `default:"60s" help:"How long the load runs."`
 	NoFaults bool          `help:"Load only, nothing is killed."`
+	Tour     bool          `help:"Stop at each act of the demo, and go on when you press Enter."`
 	Keep     bool          `help:"Leave the cluster running after the verdict, until Ctrl-C."`
 	Detach   bool          `help:"Leave the cluster running in the background, without load."`
 	JSON     bool          `help:"Print the verdict as JSON, with --detach where the cluster is; what happens goes to standard error."`
@@ -28,7 +29,7 @@ type Flags struct {
 // Options that the flags ask for.
 func (f Flags) Options() RunOptions {
 	return RunOptions{Nodes: f.Nodes, Loggers: f.Loggers, Learners: f.Learners, Dir: f.Dir, PortBase: f.PortBase, Duration: f.Duration,
-		NoFaults: f.NoFaults, Keep: f.Keep, Detach: f.Detach, MySQL: f.Mysqld}
+		NoFaults: f.NoFaults, Tour: f.Tour, Keep: f.Keep, Detach: f.Detach, MySQL: f.Mysqld}
 }
 
 // Do starts or ends a demo, and returns what --json prints; nil: nothing. supervise is what --detach starts in the

@@ -31,8 +31,10 @@ type RunOptions struct {
 	MySQL    string // mysqld to use; empty: found
 	Binary   string // trireme's own program; empty: this one
 	Out      io.Writer
-	Hosts    Hosts    // that the nodes stand on; nil: all are on the loopback address
-	More     []string // flags that give the background part of Detach the same hosts
+	Tour     bool      // each act waits for a line from In
+	In       io.Reader // nil: nothing is waited for
+	Hosts    Hosts     // that the nodes stand on; nil: all are on the loopback address
+	More     []string  // flags that give the background part of Detach the same hosts
 }
 
 // ErrVerdict: the demo ran, and found that a promise was broken.
@@ -43,7 +45,8 @@ const (
 	rejoinLimit   = 60 * time.Second
 	checkLimit    = 2 * time.Minute
 	restartPause  = 500 * time.Millisecond
-	minimumFaults = 2 // nodes without which faults make no sense: one must survive with a majority
+	tourPause     = 3 * time.Second // of load before the next act of a tour
+	minimumFaults = 2               // nodes without which faults make no sense: one must survive with a majority
 )
 
 func (o RunOptions) withDefaults() (RunOptions, error) {
@@ -135,8 +138,12 @@ func run(ctx context.Context, o RunOptions, out *Outcome) error {
 		c.Close()
 	}()
 	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("  %s: its daemon has ended (%v); started again", n.Name, err) })
-	p.connections(c)
-	err = (&show{c: c, o: o, p: p, out: out}).run(ctx)
+	tale := newStory(p, o.Tour, o.In)
+	p.connections(ctx, c)
+	err = tale.act(ctx, fmt.Sprintf("A cluster of %d nodes", len(c.Nodes())), clusterText)
+	if err == nil {
+		err = (&show{c: c, o: o, p: p, out: out, tale: tale}).run(ctx)
+	}
 	if o.Keep && (err == nil || errors.Is(err, ErrVerdict)) && ctx.Err() == nil {
 		p.line("The cluster keeps running; Ctrl-C ends it")
 		<-ctx.Done()
@@ -176,19 +183,26 @@ func (p *printer) line(format string, args ...any) {
 	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
-// connections prints how to use the cluster.
-func (p *printer) connections(c *Cluster) {
+// connections prints how to look at the cluster, and how to use it.
+func (p *printer) connections(ctx context.Context, c *Cluster) {
 	s := c.State()
+	at := c.Nodes()[0].addr(c.Nodes()[0].Ports.API)
 	p.line("")
+	client := c.Client(c.Nodes()[0])
+	defer client.Close()
+	if code, err := client.LoginCode(ctx); err == nil {
+		p.line("  dashboard: https://%s/ui/login#%s", at, code.Code)
+		p.line("             logs in once, within %d s; another link: trireme dashboard --api http://%s", code.Seconds, at)
+	} else {
+		p.line("  dashboard: https://%s/; a link that logs in: trireme dashboard --api http://%[1]s", at)
+	}
 	for _, n := range c.Nodes() {
 		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, n.addr(n.Ports.RW), n.addr(n.Ports.RO), n.addr(n.Ports.API))
 	}
 	first := c.Nodes()[0]
 	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, first.Host, first.Ports.RW, s.User)
 	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, first.addr(first.Ports.RW))
-	p.line("  status: trireme status --api http://%s", first.addr(first.Ports.API))
-	p.line("  dashboard: https://%s/, on every node; a link that logs in: trireme dashboard --api http://%s", first.addr(first.Ports.API), first.addr(first.Ports.API))
-	p.line("")
+	p.line("  status: trireme status --api http://%s", at)
 }
 
 // show is the part of the demo that one watches.
@@ -198,6 +212,8 @@ type show struct {
 	p   *printer
 	w   *load
 	out *Outcome
+
+	tale *story
 }
 
 func (s *show) run(ctx context.Context) error {
@@ -212,7 +228,9 @@ func (s *show) run(ctx context.Context) error {
 	if err := s.w.prepare(prepCtx); err != nil {
 		return err
 	}
-	s.p.line("%d sessions write through the router for %v", demoWriters, s.o.Duration)
+	if err := s.tale.act(ctx, "A load", loadText(demoWriters, s.o.Nodes+s.o.Loggers)); err != nil {
+		return err
+	}
 	loadCtx, stopLines := context.WithCancel(ctx)
 	lines := make(chan struct{})
 	s.w.start(loadCtx)
@@ -241,6 +259,9 @@ func (s *show) everySecond(ctx context.Context) {
 		case <-tick.C:
 		}
 		tps, p95 := s.w.tick()
+		if s.tale.waiting.Load() {
+			continue
+		}
 		lead, term := "none", uint64(0)
 		if v, err := s.c.View(ctx); err == nil {
 			term = v.Term
@@ -255,24 +276,36 @@ func (s *show) everySecond(ctx context.Context) {
 	}
 }
 
-// schedule lets the load run, with two faults at a quarter and five eighths of the time.
+// schedule lets the load run, with two faults at a quarter and five eighths of the time; in a tour, when its reader goes
+// on.
 func (s *show) schedule(ctx context.Context) error {
 	end := time.Now().Add(s.o.Duration)
+	until := func(at time.Time) error {
+		if s.tale.enter != nil {
+			return wait(ctx, tourPause)
+		}
+		return wait(ctx, time.Until(at))
+	}
 	if !s.o.NoFaults && s.o.Nodes >= minimumFaults && s.o.Nodes+s.o.Loggers >= 3 {
 		start := end.Add(-s.o.Duration)
 		for _, f := range []struct {
-			at   time.Duration
-			what string
-			kill func(*Node) int
+			at    time.Duration
+			what  string
+			title string
+			text  string
+			kill  func(*Node) int
 		}{
-			{s.o.Duration / 4, "mysqld", s.c.KillMySQL},
-			{s.o.Duration * 5 / 8, "daemon", func(n *Node) int {
+			{s.o.Duration / 4, "mysqld", "The leader's mysqld is killed", mysqldText, s.c.KillMySQL},
+			{s.o.Duration * 5 / 8, "daemon", "The leader's daemon is killed", daemonText, func(n *Node) int {
 				pid := n.DaemonPID()
 				_ = s.c.Signal(n, syscall.SIGKILL)
 				return pid
 			}},
 		} {
-			if err := wait(ctx, time.Until(start.Add(f.at))); err != nil {
+			if err := until(start.Add(f.at)); err != nil {
+				return err
+			}
+			if err := s.tale.act(ctx, f.title, f.text); err != nil {
 				return err
 			}
 			if err := s.fault(ctx, f.what, f.kill); err != nil {
@@ -280,7 +313,10 @@ func (s *show) schedule(ctx context.Context) error {
 			}
 		}
 	}
-	return wait(ctx, time.Until(end))
+	if err := until(end); err != nil {
+		return err
+	}
+	return s.tale.act(ctx, "The verdict", verdictText)
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -355,7 +391,6 @@ func eventsSince(events []api.Event, since time.Time, node string) []api.Event {
 
 // verdict checks everything and says so.
 func (s *show) verdict(ctx context.Context) error {
-	s.p.line("The load has stopped; checking …")
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	if _, err := s.c.WaitHealthy(ctx); err != nil {
