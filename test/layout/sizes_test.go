@@ -1,0 +1,147 @@
+package layout
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What one reader can hold in mind, tests left out: lines of a package, a file and a function, fields of a struct.
+const (
+	packageLimit  = 5000
+	fileLimit     = 500
+	functionLimit = 70
+	fieldLimit    = 25
+)
+
+// larger are those beyond the limits, each with the reason why it stays or what will become of it. A number may only
+// shrink, and a line goes once its limit is kept.
+var larger = map[string]struct {
+	size int
+	why  string
+}{
+	"cmd/trireme":      {5900, "one file for each verb; none is large"},
+	"internal/backup":  {6200, "its second log reader is to go"},
+	"internal/mysqld":  {6300, "to be divided: files on disk, the process, questions to the server"},
+	"internal/node":    {10950, "to become wiring: more of its parts become packages below it"},
+	"internal/raftlog": {5550, "one format on disk, and its in-memory file system for tests"},
+	"internal/router":  {7800, "to be divided: protocol, sessions, splitting"},
+	"lab/bench":        {7450, "fourteen suites, one or two files each"},
+	"lab/rivals":       {5050, "six systems, one or two files each"},
+	"lab/sim":          {5450, "its copies of parts of the node are to go"},
+	"lab/verify":       {6960, "thirteen workloads with their checkers"},
+
+	"internal/backup/restore.go":  {550, "see the package"},
+	"internal/backup/take.go":     {620, "see the package"},
+	"internal/demo/cluster.go":    {640, "to be divided: making, running, asking"},
+	"internal/dump/walker.go":     {505, "one state machine over events"},
+	"internal/ha/ha.go":           {760, "the policy of a node in one place, pure; its types are a third of it"},
+	"internal/node/disband.go":    {540, "one story: the end of a cluster"},
+	"internal/node/node.go":       {620, "see the package"},
+	"internal/node/run.go":        {640, "see the package"},
+	"internal/node/switchover.go": {660, "see the package"},
+	"internal/router/carry.go":    {650, "to be divided: what was lost, how it goes on, what is said"},
+	"internal/router/session.go":  {670, "see the package"},
+	"internal/router/split.go":    {550, "see the package"},
+	"lab/campaign/campaign.go":    {580, "to be divided"},
+	"lab/campaign/run.go":         {550, "to be divided"},
+	"lab/sim/check.go":            {515, "see the package"},
+	"lab/sim/node.go":             {560, "see the package"},
+	"lab/verify/mixed.go":         {525, "one workload of many kinds"},
+
+	"internal/dashboard/period.go charts":    {85, "a list of charts"},
+	"internal/dashboard/state.go alertsOf":   {95, "a list of alerts"},
+	"internal/mysqld/seed.go receive":        {75, "one protocol, in order"},
+	"internal/node/lifecycle/judge.go judge": {85, "one judgement, in order (S5)"},
+	"internal/node/metrics.go newMetrics":    {130, "a list of metrics"},
+	"internal/node/run.go startParts":        {105, "the order in which the parts start"},
+	"internal/node/verbs.go editMove":        {75, "to be divided"},
+	"lab/bench/run.go Run":                   {75, "one run, in order"},
+	"lab/sim/model/text.go text":             {75, "a list of texts"},
+
+	"cmd/trireme/main.go commands":          {45, "a field for each verb, as kong wants them"},
+	"internal/adopt/facts.go facts":         {30, "what is read of a server, at once"},
+	"internal/config/cluster.go Cluster":    {31, "a format on disk"},
+	"internal/node/gossip/status.go Status": {27, "a format on the wire"},
+	"internal/node/node.go Node":            {92, "to become wiring: see the package"},
+	"internal/raftlog/log.go Log":           {37, "its positions are to become three values of one type"},
+	"internal/router/router.go Router":      {35, "see the package"},
+	"internal/router/scan.go scanner":       {30, "the state of one pass over a statement"},
+	"internal/router/session.go session":    {28, "see the package"},
+	"internal/router/view.go Config":        {28, "settings and what the node answers"},
+	"lab/campaign/state.go Part":            {26, "a line of a file"},
+	"lab/sim/glue.go glue":                  {38, "a copy of a part of the node: to go"},
+	"lab/sim/sqlinv.go sqlWorld":            {27, "see the package"},
+}
+
+// TestSizes: nothing is larger than a reader can hold in mind but what the list says, and nothing on it grows.
+func TestSizes(t *testing.T) {
+	root := filepath.Join("..", "..")
+	seen := map[string]bool{}
+	is := func(what string, size, limit int) {
+		t.Helper()
+		most := limit
+		if l, listed := larger[what]; listed {
+			most, seen[what] = l.size, size > limit
+		}
+		if size > most {
+			t.Errorf("%s: %d, and %d is the limit: divide it, or say in this test why not", what, size, most)
+		}
+	}
+	packages := map[string]int{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || d.Name() == "testdata" || name == "bin" || name == "test"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		lines := bytes.Count(src, []byte("\n"))
+		packages[filepath.Dir(name)] += lines
+		is(name, lines, fileLimit)
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, name, src, 0)
+		if err != nil {
+			return err
+		}
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				is(name+" "+d.Name.Name, set.Position(d.End()).Line-set.Position(d.Pos()).Line, functionLimit)
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if typ, ok := s.(*ast.TypeSpec); ok {
+						if st, ok := typ.Type.(*ast.StructType); ok {
+							is(name+" "+typ.Name.Name, st.Fields.NumFields(), fieldLimit)
+						}
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, lines := range packages {
+		is(name, lines, packageLimit)
+	}
+	for what := range larger {
+		if !seen[what] {
+			t.Errorf("%s is within its limit: take it off the list", what)
+		}
+	}
+}
