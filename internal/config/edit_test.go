@@ -43,6 +43,21 @@ func TestSettingsRoundTrip(t *testing.T) {
 	}
 }
 
+// TestOtherSpellings: what is not written as it is shown counts all the same.
+func TestOtherSpellings(t *testing.T) {
+	c := testCluster()
+	for _, pair := range [][3]string{
+		{"read_login", "1", "true"}, {"read_login", "F", "false"}, {"read_login", "TRUE", "true"},
+		{"lag_objective", "5000ms", "5s"}, {"lag_objective", "0", "0s"}, {"lag_objective", "0.1m", "6s"}, {"lag_objective", "0ms", "0s"},
+		{"commit_grace", " 60s", "1m"}, {"failback_after", "60m", "1h"}, {"transaction_warn", "1024MiB", "1GiB"}, {"weight.n1", "+7", "7"},
+	} {
+		key, value, want := pair[0], pair[1], pair[2]
+		if err := errors.Join(CheckSetting(key, value), c.Set(key, value)); err != nil || c.values()[key] != want {
+			t.Errorf("%s=%q: %v, shown as %q, want %q", key, value, err, c.values()[key], want)
+		}
+	}
+}
+
 func TestSetMistakes(t *testing.T) {
 	for pair, want := range map[string]string{
 		"weight.nobody=1":         "no such node",

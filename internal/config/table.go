@@ -105,7 +105,7 @@ var clusterSettings = []clusterSetting{
 		key: "lag_objective", doc: "commits are slowed so that the slowest healthy follower has no more to apply than takes so long; 0s: never",
 		get: func(c *Cluster, _ *Member) string { return Duration(c.LagObjective()).String() },
 		set: func(c *Cluster, _ *Member, value string) error {
-			if value == "0s" {
+			if d, err := ParseDuration(value); err == nil && d == 0 { // "0" and "0ms" too
 				c.LagObjectiveMS = 0
 				return nil
 			}
@@ -150,11 +150,13 @@ func number(n *int, value string, lowest, highest int, most string) error {
 	return nil
 }
 
+// yesOrNo takes what strconv.ParseBool does: programs write 1 and True too.
 func yesOrNo(b *bool, value string) error {
-	if value != "true" && value != "false" {
+	v, err := strconv.ParseBool(value)
+	if err != nil {
 		return fmt.Errorf("%q is neither true nor false", value)
 	}
-	*b = value == "true"
+	*b = v
 	return nil
 }
 
