@@ -1,8 +1,8 @@
 // Command commitpath prints a digest of the commit path: of what runs between a COMMIT and its OK, elects, fences and
 // recovers. That is the file that starts the daemon, internal/node, and every package that it imports but those that only
-// show, as Go's tokens: neither comments nor tests nor line breaks count. Of packages of others the versions of their
-// modules count, and of Go the version in go.mod. When the digest changes, the counts of fault campaigns start again
-// (docs/safety).
+// show, as Go's tokens: neither comments nor tests nor line breaks count. Build tags in GOFLAGS do, as for the build. Of
+// packages of others the versions of their modules count, and of Go the version in go.mod. When the digest changes, the
+// counts of fault campaigns start again (docs/safety).
 //
 //	commitpath         in the root of the project
 //	commitpath -list   the files that it is made from
@@ -66,6 +66,8 @@ type module struct {
 type pkg struct {
 	ImportPath, Dir string
 	GoFiles         []string
+	SFiles          []string
+	EmbedFiles      []string
 	Imports         []string
 	Standard        bool
 	Module          *module
@@ -92,9 +94,9 @@ func digest(root string) (string, error) {
 
 // list asks Go what internal/node is made of, for one kind of machine: a build for another one is the same path.
 func list(root string) (map[string]pkg, error) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports,Standard,Module", "./"+begin)
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,SFiles,EmbedFiles,Imports,Standard,Module", "./"+begin)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := cmd.Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 		return nil, fmt.Errorf("%v: %w: %s", cmd.Args, err, failed.Stderr)
@@ -136,7 +138,7 @@ func onPath(pkgs map[string]pkg) (files, modules []string) {
 				return
 			}
 			modules = append(modules, "go "+m.GoVersion)
-			for _, f := range p.GoFiles {
+			for _, f := range slices.Concat(p.GoFiles, p.SFiles, p.EmbedFiles) {
 				files = append(files, folder+"/"+f)
 			}
 		}
@@ -154,13 +156,17 @@ func onPath(pkgs map[string]pkg) (files, modules []string) {
 	return files, slices.Compact(modules)
 }
 
-// tokens writes what the compiler sees of a file, directives included.
+// tokens writes what the compiler sees of a file, directives included; all of one that is no Go.
 func tokens(out io.Writer, root, name string) error {
 	src, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(out, name)
+	if filepath.Ext(name) != ".go" {
+		_, err := out.Write(src)
+		return err
+	}
 	var (
 		s    scanner.Scanner
 		errs scanner.ErrorList

@@ -62,7 +62,8 @@ func TestDigest(t *testing.T) {
 		"go.mod":                       "module trireme\n\ngo 1.24\n",
 		daemon:                         "package main\n",
 		node:                           "package node\n\nimport (\n\t_ \"trireme/internal/dashboard\"\n\t_ \"trireme/internal/log\"\n)\n\nfunc f() { g() }\nfunc g() {}\n",
-		"internal/log/log.go":          "package log\n",
+		"internal/log/log.go":          "package log\n\nimport _ \"embed\"\n\n//go:embed text\nvar text string\n",
+		"internal/log/text":            "a\n",
 		"internal/dashboard/page.go":   "package dashboard\n\nimport _ \"trireme/internal/chart\"\n",
 		"internal/chart/chart.go":      "package chart\n",
 		"internal/elsewhere/verb.go":   "package elsewhere\n",
@@ -97,6 +98,8 @@ func TestDigest(t *testing.T) {
 		{"a test", "internal/node/node_test.go", "package node\n\nfunc h() {}\n", false},
 		{"a package on the path", "internal/log/log.go", "package log\n\nvar x int\n", true},
 		{"a new file", "internal/log/new.go", "package log\n\nvar x int\n", true},
+		{"an embedded file", "internal/log/text", "b\n", true},
+		{"assembly", "internal/log/log_amd64.s", "// nothing\n", true},
 		{"what only shows", "internal/dashboard/page.go", "package dashboard\n", false},
 		{"what that alone needs", "internal/chart/chart.go", "package chart\n\nvar x int\n", false},
 		{"a package of no daemon", "internal/elsewhere/verb.go", "package elsewhere\n\nvar x int\n", false},
@@ -115,6 +118,14 @@ func TestDigest(t *testing.T) {
 	}
 	if of() != before {
 		t.Error("the tree is not what it was")
+	}
+	t.Setenv("GOFLAGS", "-tags=other")
+	if of() == before {
+		t.Error("a build with other tags has the same digest")
+	}
+	t.Setenv("GOFLAGS", "-trimpath")
+	if of() != before {
+		t.Error("flags that choose no code change the digest")
 	}
 	write(node, "package node\n\nvar \"\n")
 	if d, err := digest(tree); err == nil {
