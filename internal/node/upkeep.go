@@ -115,7 +115,12 @@ func (n *Node) tendApplier(ctx context.Context) {
 		return
 	}
 	if lag > spaceInterval && n.sleepsInVain(ctx, l) {
-		n.restartServer("it waited for space on a disk that has room again")
+		n.mu.Lock()
+		stands := n.lives.BeginRestart(l)
+		n.mu.Unlock()
+		if stands {
+			n.restartServer("it waited for space on a disk that has room again")
+		}
 		return
 	}
 	full, stalled := n.outOfSpace()

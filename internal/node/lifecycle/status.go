@@ -69,3 +69,14 @@ func (s *Lives) Begin(a ha.Action, term uint64) (l *Life, stands bool) {
 	}
 	return st.life, true
 }
+
+// BeginRestart takes up a restart of l, if it follows still: it may have been promoted since somebody looked.
+func (s *Lives) BeginRestart(l *Life) (stands bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.status.life != l || !s.status.Follows() {
+		return false
+	}
+	s.status.Restarting()
+	return true
+}

@@ -43,3 +43,31 @@ func TestBegin(t *testing.T) {
 		}
 	}
 }
+
+// TestBeginRestart: only a follower is restarted, and only the life that was looked at; none is promoted then.
+func TestBeginRestart(t *testing.T) {
+	l := &Life{Incarnation: 7}
+	for name, c := range map[string]struct {
+		since  func(s *Lives)
+		stands bool
+	}{
+		"it follows":       {func(*Lives) {}, true},
+		"it is promoted":   {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5) }, false},
+		"it leads":         {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5); s.Change((*Status).Open) }, false},
+		"it is judged":     {func(s *Lives) { s.Change((*Status).JudgeAgain) }, false},
+		"it died":          {func(s *Lives) { s.Change((*Status).Dead) }, false},
+		"it is another":    {func(s *Lives) { s.Change(func(st *Status) { st.Started(&Life{Incarnation: 8}); st.Ready() }) }, false},
+		"it is ending":     {func(s *Lives) { s.Change((*Status).Dying) }, false},
+		"it was restarted": {func(s *Lives) { s.BeginRestart(l) }, false},
+	} {
+		s := new(Lives)
+		s.Change(func(st *Status) { st.Started(l); st.Ready() })
+		c.since(s)
+		if got := s.BeginRestart(l); got != c.stands {
+			t.Errorf("%s: %v", name, got)
+		}
+		if _, promoted := s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5); c.stands && promoted {
+			t.Errorf("%s: it is promoted although it ends", name)
+		}
+	}
+}
