@@ -36,6 +36,12 @@ func TestConsole(t *testing.T) {
 	if asked := lead.calls(); !slices.Equal(asked, []string{"switchover n3"}) {
 		t.Errorf("the leader was asked %q", asked)
 	}
+	if res, err := Do(ctx, con, Failover, FailoverRequest{To: "n2"}); err != nil || res.To != "n2" {
+		t.Error(res, err)
+	}
+	if here, there := follower.calls(), lead.calls(); !slices.Equal(here, []string{"failover n2"}) || len(there) != 0 {
+		t.Errorf("failover, which goes without the leader: the follower was asked %q, the leader %q", here, there)
+	}
 	viewer, _ := con.Login("the-viewers")
 	for _, ctx := range []context.Context{t.Context(), WithPrincipal(t.Context(), viewer)} {
 		if _, err := con.Resume(ctx); KindOf(err) != KindForbidden {

@@ -119,13 +119,19 @@ func (v Verb[Req, Res]) Ask(ctx context.Context, c *Client, req Req) (Res, error
 // that an operator should understand as *Error; any other is shown as an internal one.
 func (v Verb[Req, Res]) By(do func(context.Context, Req) (Res, error)) Answer {
 	a := v.handled(func(s *Server, ctx context.Context, r *http.Request, req Req) (Res, error) {
-		if v.Leader {
-			return leaderDoes(ctx, s, v.Path, forwarder(r) != "", req, do)
-		}
-		return do(ctx, req)
+		return v.does(ctx, s, forwarder(r) != "", req, do)
 	})
 	a.do = do
 	return a
+}
+
+// does has do called here, or has the leader carry the verb out where only that can.
+func (v Verb[Req, Res]) does(ctx context.Context, s *Server, forwarded bool, req Req,
+	do func(context.Context, Req) (Res, error)) (Res, error) {
+	if v.Leader {
+		return leaderDoes(ctx, s, v.Path, forwarded, req, do)
+	}
+	return do(ctx, req)
 }
 
 // handled is By for one that needs the server or the request.
@@ -195,7 +201,7 @@ func Do[Req, Res any](ctx context.Context, c *Console, v Verb[Req, Res], req Req
 	}
 	ctx, cancel := context.WithTimeout(AskedAs(ctx, who.asker()), controlTimeout)
 	defer cancel()
-	res, err = leaderDoes(ctx, c.s, v.Path, false, req, do)
+	res, err = v.does(ctx, c.s, false, req, do)
 	c.s.auditAction(who, v.Path, req, err)
 	return res, err
 }
