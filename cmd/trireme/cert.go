@@ -18,12 +18,13 @@ import (
 // certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the
 // others ask the cluster.
 type certCmd struct {
-	Show    certShowCmd    `cmd:"" help:"Show what this node's certificate names and how long it is valid."`
-	Renew   certRenewCmd   `cmd:"" help:"Sign a new key and certificate for this node now; its daemon uses them from its next start on."`
-	Revoke  certRevokeCmd  `cmd:"" help:"Revoke a certificate, or all certificates of a node; their connections end."`
-	Revoked certRevokedCmd `cmd:"" help:"List the certificates that are revoked."`
-	NewCA   certNewCACmd   `cmd:"" name:"new-ca" help:"Change the cluster's CA: make a new one that all nodes also trust; then, with --finish, switch to it."`
-	CA      certCACmd      `cmd:"" name:"ca" help:"Show how far a change of the CA is, or print what routers and other clients should trust."`
+	Show     certShowCmd     `cmd:"" help:"Show what this node's certificate names and how long it is valid."`
+	Renew    certRenewCmd    `cmd:"" help:"Sign a new key and certificate for this node now; its daemon uses them from its next start on."`
+	Revoke   certRevokeCmd   `cmd:"" help:"Revoke a certificate, or all certificates of a node; their connections end."`
+	Revoked  certRevokedCmd  `cmd:"" help:"List the certificates that are revoked."`
+	Password certPasswordCmd `cmd:"" name:"new-password" help:"Replace the password of trireme_clone, by which nodes copy each other's data."`
+	NewCA    certNewCACmd    `cmd:"" name:"new-ca" help:"Change the cluster's CA: make a new one that all nodes also trust; then, with --finish, switch to it."`
+	CA       certCACmd       `cmd:"" name:"ca" help:"Show how far a change of the CA is, or print what routers and other clients should trust."`
 }
 
 // certFiles are the flags of both verbs.
@@ -157,6 +158,25 @@ func (c *certRevokeCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
+		return printJSON(e.out, res)
+	}
+	e.say("%s", res.Message)
+	e.say("%s", res.Advice)
+	return nil
+}
+
+type certPasswordCmd struct {
+	remote
+	JSON bool `help:"Print the result as JSON."`
+}
+
+// Run has it replaced.
+func (c *certPasswordCmd) Run(e *env) error {
+	res, err := have(c.remote, e, api.ReplacePassword, api.ReplaceRequest{})
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
 		return printJSON(e.out, res)
 	}
 	e.say("%s", res.Message)

@@ -184,6 +184,7 @@ func (b *backend) answers() []Answer {
 		noted(b, NewToken, func(req TokenRequest) (string, TokenResult) { return "token " + req.Name, TokenResult{Token: "hush"} }),
 		noted(b, RemoveToken, func(req TokenName) (string, TokenView) { return "remove-token " + req.Name, TokenView{} }),
 		noted(b, Revoke, func(req RevokeRequest) (string, RevokeResult) { return "revoke " + req.What, RevokeResult{} }),
+		noted(b, ReplacePassword, func(ReplaceRequest) (string, ReplaceResult) { return "replace", ReplaceResult{} }),
 		noted(b, ChangeCA, func(req CARequest) (string, CAView) { return "ca " + req.Step, CAView{} }),
 		Config.By(func(context.Context) ConfigView { return ConfigView{Cluster: "c1", Version: 3} }),
 		ConfigHistory.By(func(context.Context) ConfigHistoryView { return ConfigHistoryView{Cluster: "c1", Version: 3} }),

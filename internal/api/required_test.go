@@ -13,7 +13,7 @@ import (
 // allAnswers is all that a Client decodes.
 var allAnswers = []any{AppliedView{}, CAView{}, ClusterView{}, ConfigHistoryView{}, ConfigRollbackResult{}, ConfigView{}, DelayResult{}, FailoverResult{},
 	ForceReport{}, JoinResult{}, JoinTokenResult{}, LeaveResult{}, LoadView{}, LoginCode{}, MemberResult{}, MemberView{}, Outcome{}, PauseResult{},
-	PeriodView{}, QuietResult{}, ReadIndexView{}, RevokeResult{}, RevokedView{}, SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{},
+	PeriodView{}, QuietResult{}, ReadIndexView{}, ReplaceResult{}, RevokeResult{}, RevokedView{}, SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{},
 	WhyNotView{}, servesView{}}
 
 // TestRequiredFields: clients refuse an answer without its fields, so a field that is added later, which older nodes do

@@ -47,6 +47,15 @@ type RevokeResult struct {
 	Advice  string `json:"advice"`
 }
 
+// ReplaceRequest asks for another password of trireme_clone.
+type ReplaceRequest struct{}
+
+// ReplaceResult is what is under way then.
+type ReplaceResult struct {
+	Message string `json:"message"`
+	Advice  string `json:"advice"`
+}
+
 // RevokedView is what GET /certificates/revoked answers. Those of nodes that are no members any more count as revoked,
 // too.
 type RevokedView struct {

@@ -33,6 +33,8 @@ var (
 		"Ends a token, and the sessions of the dashboard that began with it.")
 	Revoke = onLeader[RevokeRequest, RevokeResult]("/certificates/revoke", pki.Admin,
 		"Takes the trust from a certificate, or from all of a node.")
+	ReplacePassword = onLeader[ReplaceRequest, ReplaceResult]("/clone-password", pki.Admin,
+		"Replaces the password of trireme_clone, by which nodes copy each other's data.")
 	ChangeCA     = onLeader[CARequest, CAView]("/ca", pki.Admin, "Takes a step in a change of the CA.")
 	NewJoinToken = onLeader[JoinTokenRequest, JoinTokenResult]("/join-tokens", pki.Admin, "Makes an invitation for a node.")
 	Join         = onLeader[JoinRequest, JoinResult]("/join", "",

@@ -31,6 +31,7 @@ func (n *Node) answers() []api.Answer {
 		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
 		api.ChangeConfig.By(n.ChangeConfig), api.RollbackConfig.By(n.RollbackConfig),
 		api.NewToken.By(n.certs.NewToken), api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
+		api.ReplacePassword.By(n.ReplacePassword),
 		api.NewJoinToken.By(n.NewJoinToken), api.Join.By(n.Join), api.Remove.By(n.Remove),
 		api.Promote.By(n.Promote), api.Demote.By(n.Demote), api.Leave.By(n.Leave),
 		api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),

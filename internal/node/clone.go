@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/mysqld"
 	"trireme/internal/pki"
@@ -49,6 +50,19 @@ func (n *Node) tendClone(ctx context.Context) {
 		n.log.Warn("the password of trireme_clone is not the new one here yet", "err", text)
 	}
 	n.cloneProblem = text
+}
+
+// ReplacePassword has trireme_clone get another password, as it does by itself when a node is shut out.
+func (n *Node) ReplacePassword(ctx context.Context, _ api.ReplaceRequest) (res api.ReplaceResult, err error) {
+	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
+		if c.Rotate {
+			return api.Errorf(api.KindAlready, "trireme_clone is being given another password now")
+		}
+		c.Rotate = true
+		return nil
+	})
+	return api.ReplaceResult{Message: "trireme_clone gets another password, which takes about a second",
+		Advice: "`trireme cert ca` says which members do not have it yet"}, err
 }
 
 // replaceClone gives trireme_clone another password, as the leader of a term. set is mysqld's part, which returns when it is committed.

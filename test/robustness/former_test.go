@@ -78,6 +78,24 @@ func TestFormerNodeCannotCopy(t *testing.T) {
 		}
 		return nil
 	})
+	before, err := config.LoadSecrets(leader.Dir)
+	must(t, err)
+	result[api.ReplaceResult](c, leader, 0, "cert new-password")
+	eventually(t, healLimit, "an administrator has the password replaced", func() error {
+		for _, n := range c.Nodes() {
+			s, err := config.LoadSecrets(n.Dir)
+			switch {
+			case err != nil:
+				return err
+			case s.Clone == before.Clone:
+				return fmt.Errorf("%s has the one from before", n.Name)
+			}
+			if err := c.cloneLogin(leader, s.Clone); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	again := c.others(leader)[0]
 	c.says(leader, 0, "reinit "+again.Name+" --yes", again.Name)
 	c.shows(leader, again.Name, "has a copy", healthyVoter)
