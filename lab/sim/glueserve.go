@@ -370,7 +370,7 @@ func (g *glue) fence(reason string) {
 	})
 }
 
-// drain is lifecycle.Life.Drain: writes are closed; it returns nil only when no session waits and everything that mysqld
+// drain is lifecycle.Life.Close: writes are closed; it returns nil only when no session waits and everything that mysqld
 // wrote is committed.
 func (g *glue) drain(k *task, l *mysqlLife, patience time.Duration) error {
 	end := g.now() + patience

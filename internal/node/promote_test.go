@@ -1,0 +1,66 @@
+package node
+
+import (
+	"errors"
+	"testing"
+
+	"go.etcd.io/raft/v3"
+
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/ha"
+	"trireme/internal/node/lifecycle"
+)
+
+// TestMayOpen: writes open only on the life and in the term and phase that they were to open in, as they are at that
+// moment (S7), and a fence that begins meanwhile is not undone by the answer.
+func TestMayOpen(t *testing.T) {
+	n := newTestNode(t, withMembers(testVoters(1)...))
+	openTestLog(t, n)
+	startTestRaft(t, n, nil, raft.Peer{ID: 1})
+	n.cons.Campaign()
+	eventually(t, func() bool { return n.cons.Status().Role == consensus.Leader })
+	term, l := n.cons.Status().Term, &lifecycle.Life{Incarnation: 7}
+	promoting := func(s *lifecycle.Status) {
+		s.Started(l)
+		s.Ready()
+		s.Promote(term)
+	}
+	settings := n.cluster
+	for _, c := range []struct {
+		name   string
+		change func()
+		life   *lifecycle.Life
+		term   uint64
+		from   ha.Phase
+		may    bool
+	}{
+		{"as it is", func() {}, l, term, ha.PhasePromoting, true},
+		{"another life", func() {}, &lifecycle.Life{Incarnation: 6}, term, ha.PhasePromoting, false},
+		{"an older term", func() {}, l, term - 1, ha.PhasePromoting, false},
+		{"a switchover", func() { n.lives.Change((*lifecycle.Status).HandOver) }, l, term, ha.PhasePromoting, false},
+		{"back from a switchover", func() { n.lives.Change((*lifecycle.Status).HandOver) }, l, term, ha.PhaseHandover, true},
+		{"a fence", func() { n.lives.Change((*lifecycle.Status).Fence) }, l, term, ha.PhasePromoting, false},
+		{"raft is in another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term + 1) }) }, l, term + 1, ha.PhasePromoting, false},
+		{"it serves another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term - 1) }) }, l, term, ha.PhasePromoting, false},
+		{"the end of the cluster", func() { n.cluster = n.cluster.Clone(); n.cluster.Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting, false},
+		{"a decision", func() { n.cluster = n.cluster.Clone(); n.cluster.DeclareVoid(config.Void{Index: 9}) }, l, term, ha.PhasePromoting, false},
+	} {
+		n.cluster = settings
+		n.lives.Change(promoting)
+		c.change()
+		if err := n.mayOpen(c.life, c.term, c.from); (err == nil) != c.may {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	n.cluster = settings
+	n.lives.Change(promoting)
+	if err := n.noteOpened(l, term, ha.PhasePromoting); err != nil || n.view().Open != 1 {
+		t.Errorf("%v; %d takes writes", err, n.view().Open)
+	}
+	n.lives.Change(promoting)
+	n.lives.Change((*lifecycle.Status).Fence)
+	if err := n.noteOpened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().Serving.Phase != ha.PhaseFencing {
+		t.Errorf("%v in the middle of a fence; %+v", err, n.view().Serving)
+	}
+}
