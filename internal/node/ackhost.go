@@ -34,7 +34,7 @@ func (h ackHost) Committed(e ackpath.Entry) error {
 		n.lives.NoteSpecial(e.Index)
 	}
 	if m.Kind == raftlog.Settings {
-		return n.applySettings(e.Index, e.Body)
+		return n.members.Apply(e.Index, e.Body)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 )
@@ -27,15 +28,15 @@ var _ api.Backend = backend{}
 // answers are this node's to the verbs and queries of the API.
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
-		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.Pause), api.Resume.By(n.Resume),
+		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause), api.Resume.By(n.members.Resume),
 		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
-		api.ChangeConfig.By(n.ChangeConfig), api.RollbackConfig.By(n.RollbackConfig),
+		api.ChangeConfig.By(n.members.ChangeConfig), api.RollbackConfig.By(n.members.RollbackConfig),
 		api.NewToken.By(n.certs.NewToken), api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
 		api.ReplacePassword.By(n.ReplacePassword),
-		api.NewJoinToken.By(n.NewJoinToken), api.Join.By(n.Join), api.Remove.By(n.Remove),
-		api.Promote.By(n.Promote), api.Demote.By(n.Demote), api.Leave.By(n.Leave),
+		api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join), api.Remove.By(n.members.Remove),
+		api.Promote.By(n.members.Promote), api.Demote.By(n.members.Demote), api.Leave.By(n.Leave),
 		api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
-		api.Config.By(n.Config), api.ConfigHistory.By(n.ConfigHistory), api.Tokens.By(n.certs.Tokens), api.CA.By(n.certs.CA),
+		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens), api.CA.By(n.certs.CA),
 	}
 }
 
@@ -51,7 +52,7 @@ func (n *Node) Local() api.Health {
 	if f := n.srv.failure; f != nil {
 		h.ApplyError = &f.view
 	}
-	if m, ok := n.cluster.MemberByID(st.Leader); ok {
+	if m, ok := n.Settings().MemberByID(st.Leader); ok {
 		h.Leader = m.Name
 	}
 	// The lease is compared with the clock after everything else was read (S10).
@@ -76,9 +77,7 @@ func (n *Node) hearsLeaderLocked(st *consensus.Status) bool {
 // Leader implements api.Backend.
 func (n *Node) Leader() api.Leader {
 	st := n.cons.Status()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m, ok := n.cluster.MemberByID(st.Leader)
+	m, ok := n.Settings().MemberByID(st.Leader)
 	if !ok {
 		return api.Leader{}
 	}
@@ -97,14 +96,14 @@ func (n *Node) Self(context.Context) api.MemberView {
 func (n *Node) View(context.Context) api.ClusterView {
 	now := n.viewForPeople()
 	forecast, zones := n.forecast(now), n.zoneViews(now)
-	st := n.cons.Status()
+	st, c := n.cons.Status(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: pauseView(n.cluster), Failover: forecast,
+	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: membership.PauseView(c), Failover: forecast,
 		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.recovery.Generation().NumberOf(), SeenBy: n.id.Name}
 	v.Flow = n.acks.Flow()
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term
-	for _, m := range n.cluster.Members {
+	for _, m := range c.Members {
 		mv := n.gossip.View(m)
 		if m.ID == n.id.ID {
 			mv = n.selfViewLocked(&st)
@@ -148,13 +147,7 @@ func (n *Node) History(context.Context) ([]api.Event, error) {
 }
 
 // Settings implements api.Backend.
-func (n *Node) Settings() *config.Cluster { return n.settings.Load() }
-
-// setClusterLocked puts settings in force.
-func (n *Node) setClusterLocked(c *config.Cluster) {
-	n.cluster = c
-	n.settings.Store(c)
-}
+func (n *Node) Settings() *config.Cluster { return n.members.Current() }
 
 // Metrics implements api.Backend.
 func (n *Node) Metrics() prometheus.Gatherer { return n.metrics }

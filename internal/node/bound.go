@@ -30,12 +30,18 @@ func membershipOf(st *consensus.Status) ledger.Membership {
 	return m
 }
 
+// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note of what raft's
+// membership says already.
+func takesPart(st *consensus.Status, m config.Member) bool {
+	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
+}
+
 // keepers is everybody as this node knows them. For purge only.
 func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var all []ledger.Keeper
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		if !takesPart(st, m) {
 			continue
 		}

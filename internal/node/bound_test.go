@@ -79,7 +79,7 @@ func TestKeeperThatJoins(t *testing.T) {
 		"a voter that goes away": {consensus.Status{Voters: []uint64{1}, Outgoing: []uint64{1, 2}}, true},
 	} {
 		n := learnerNode(t)
-		n.cluster.Members[1].Pending = true
+		n.Settings().Members[1].Pending = true
 		got := false
 		for _, k := range n.keepers(&tt.st) {
 			got = got || k.ID == 2

@@ -22,7 +22,7 @@ type certMySQL struct {
 }
 
 func (h certHost) Change(ctx context.Context, change func(*config.Cluster) error) error {
-	_, err := h.changeCluster(ctx, change)
+	_, err := h.members.Change(ctx, 0, change)
 	return err
 }
 

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/mysqld"
+	"trireme/internal/node/membership"
 	"trireme/internal/pki"
 )
 
@@ -21,6 +21,13 @@ func (n *Node) shared() config.Secrets {
 	n.secretsMu.Lock()
 	defer n.secretsMu.Unlock()
 	return n.secrets
+}
+
+// toldToNewcomer are the secrets that a new node gets: those that nodes share, and logins of its own.
+func (n *Node) toldToNewcomer() config.Secrets {
+	s := n.shared()
+	s.RenewLogins()
+	return s
 }
 
 // knowsClone says whether a password is the one that settings tell of.
@@ -75,7 +82,7 @@ func (n *Node) replaceClone(ctx context.Context, term uint64, set func(context.C
 	if err := n.keepClone(login); err != nil {
 		return err
 	}
-	_, err := n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
+	_, err := n.members.Change(ctx, term, func(c *config.Cluster) error {
 		c.CloneHash, c.CloneAt, c.Rotate = pki.HashToken(login.Password), at, false
 		return nil
 	})
@@ -91,7 +98,7 @@ func (n *Node) fetchClone(ctx context.Context, c *config.Cluster) error {
 	if knowsClone(c, n.shared().Clone) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, membership.Timeout)
 	defer cancel()
 	var errs []error
 	for _, m := range c.Members {
@@ -139,13 +146,4 @@ func (n *Node) cloneFor(from uint64) ([]byte, error) {
 		return nil, errors.New("it does not have it either")
 	}
 	return json.Marshal(login)
-}
-
-// shutsOut says whether a change of the settings takes a node, a certificate or a CA out that was trusted before.
-func shutsOut(before, next *config.Cluster) bool {
-	gone := slices.ContainsFunc(before.Members, func(m config.Member) bool {
-		_, ok := next.MemberByID(m.ID)
-		return !ok
-	})
-	return gone || len(next.RevokedCerts) > len(before.RevokedCerts) || next.CA != before.CA && next.CA != ""
 }

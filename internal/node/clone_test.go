@@ -26,8 +26,8 @@ func TestCloneLoginIsForMembers(t *testing.T) {
 	} {
 		n := newTestNode(t)
 		n.secrets = config.NewSecrets()
-		n.cluster.CloneHash = pki.HashToken(n.secrets.Clone.Password)
-		tc.change(n.cluster)
+		n.Settings().CloneHash = pki.HashToken(n.secrets.Clone.Password)
+		tc.change(n.Settings())
 		body, err := n.cloneFor(tc.from)
 		var got config.Account
 		if err == nil {
@@ -35,31 +35,6 @@ func TestCloneLoginIsForMembers(t *testing.T) {
 		}
 		if (err == nil) != tc.ok || tc.ok && got != n.secrets.Clone {
 			t.Errorf("%s: %+v, %v", what, got, err)
-		}
-	}
-}
-
-// TestShutsOut: each way to lose trust marks the settings.
-func TestShutsOut(t *testing.T) {
-	base := &config.Cluster{Members: testVoters(3)}
-	for what, tc := range map[string]struct {
-		change func(*config.Cluster)
-		want   bool
-	}{
-		"nothing":      {func(*config.Cluster) {}, false},
-		"a setting":    {func(c *config.Cluster) { c.ReadLogin = true }, false},
-		"a newcomer":   {func(c *config.Cluster) { c.Members = testVoters(4) }, false},
-		"on its way":   {func(c *config.Cluster) { c.Members[2].Removing = true }, false},
-		"removed":      {func(c *config.Cluster) { c.Members = c.Members[:2] }, true},
-		"replaced":     {func(c *config.Cluster) { c.Members[2].ID = 4 }, true},
-		"revoked":      {func(c *config.Cluster) { c.RevokedCerts = []config.Revocation{{Serial: "aa"}} }, true},
-		"a new CA":     {func(c *config.Cluster) { c.CA = "bb" }, true},
-		"a CA to come": {func(c *config.Cluster) { c.CAChange = &config.CAChange{Cert: "x"} }, false},
-	} {
-		next := base.Clone()
-		tc.change(next)
-		if got := shutsOut(base, next); got != tc.want {
-			t.Errorf("%s: %v", what, got)
 		}
 	}
 }

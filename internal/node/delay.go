@@ -23,7 +23,7 @@ const eventDelay = "delay"
 
 // delayLocked is this node's delay; 0: none.
 func (n *Node) delayLocked() time.Duration {
-	m, _ := n.cluster.MemberByID(n.id.ID)
+	m, _ := n.Settings().MemberByID(n.id.ID)
 	if m.Role != config.RoleLearner {
 		return 0
 	}

@@ -83,7 +83,7 @@ type plainPlan struct {
 
 // Leave implements api.Backend (leader only).
 func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult, error) {
-	if err := n.checkTerm(req.IfTerm); err != nil {
+	if err := n.members.CheckTerm(req.IfTerm); err != nil {
 		return api.LeaveResult{}, err
 	}
 	p, err := n.planLeave()
@@ -140,13 +140,13 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 
 // planLeave says who would become what, or why it cannot be: everybody has to be there and well.
 func (n *Node) planLeave() (plainPlan, error) {
-	v := n.view()
+	v, c := n.view(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount, Replicas: []api.PlainServer{}, Loggers: []string{},
 		OpenTransactions: []api.OpenTransaction{}}}
 	var ill []string
-	for _, m := range n.cluster.Members {
+	for _, m := range c.Members {
 		s := api.PlainServer{Name: m.Name, Addr: net.JoinHostPort(m.MySQLHost, strconv.Itoa(m.MySQLPort))}
 		peer := n.gossip.Peers()[m.ID]
 		switch {
@@ -170,7 +170,7 @@ func (n *Node) planLeave() (plainPlan, error) {
 		p.peers = append(p.peers, m.ID)
 	}
 	switch {
-	case n.cluster.Disbanded != nil:
+	case c.Disbanded != nil:
 		return p, api.Errorf(api.KindAlready, "the cluster has been left already")
 	case v.Serving.Phase != ha.PhaseOpen:
 		return p, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
@@ -466,7 +466,7 @@ func (n *Node) becomePlain(ctx context.Context, l *lifecycle.Life, o plainOrder)
 func (n *Node) stay() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.plainUntil == 0 || n.cluster.Disbanded != nil {
+	if n.plainUntil == 0 || n.Settings().Disbanded != nil {
 		return
 	}
 	n.plainUntil, n.plainLife = 0, nil
@@ -492,7 +492,7 @@ func (n *Node) keepPlain() bool {
 // commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody else may have taken some
 // between, which this node's server does not hold.
 func (n *Node) commitEnd(ctx context.Context, term uint64) error {
-	_, err := n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
+	_, err := n.members.Change(ctx, term, func(c *config.Cluster) error {
 		c.Disbanded = &config.Disbanded{At: time.Now(), Source: n.id.Name}
 		return nil
 	})
@@ -522,12 +522,12 @@ func (n *Node) mayDisperse(d *config.Disbanded, version uint64) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if d.Source == n.id.Name {
-		return !slices.ContainsFunc(n.cluster.Members, func(m config.Member) bool {
+		return !slices.ContainsFunc(n.Settings().Members, func(m config.Member) bool {
 			p := n.gossip.Peers()[m.ID]
 			return p.Fresh() && p.Settings < version
 		})
 	}
-	m, _ := n.cluster.Member(d.Source)
+	m, _ := n.Settings().Member(d.Source)
 	p := n.gossip.Peers()[m.ID]
 	return !p.Fresh()
 }

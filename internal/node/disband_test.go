@@ -10,7 +10,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
@@ -51,6 +50,7 @@ func TestConfirmPlain(t *testing.T) {
 func TestEndInTerm(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	openTestLog(t, n)
+	connectTestPeer(t, n, &slowPeer{})
 	committed := func(entries []*raftpb.Entry) error {
 		for _, e := range entries {
 			if e.GetType() != raftpb.EntryNormal || len(e.GetData()) == 0 {
@@ -61,15 +61,9 @@ func TestEndInTerm(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			c, err := config.ParseCluster(body)
-			if err != nil {
+			if err := n.members.Apply(e.GetIndex(), body); err != nil {
 				t.Error(err)
-				continue
 			}
-			n.mu.Lock()
-			n.setClusterLocked(c)
-			n.setAt = e.GetIndex()
-			n.mu.Unlock()
 		}
 		return nil
 	}
@@ -84,10 +78,10 @@ func TestEndInTerm(t *testing.T) {
 	if err := n.commitEnd(ctx, term-1); api.KindOf(err) != api.KindNoLeader {
 		t.Errorf("the end of a term before: %v", err)
 	}
-	if n.cluster.Disbanded != nil {
+	if n.Settings().Disbanded != nil {
 		t.Error("the cluster has ended")
 	}
-	if err := n.commitEnd(ctx, term); err != nil || n.cluster.Disbanded == nil {
+	if err := n.commitEnd(ctx, term); err != nil || n.Settings().Disbanded == nil {
 		t.Errorf("the end was not committed: %v", err)
 	}
 }

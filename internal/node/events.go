@@ -13,9 +13,7 @@ import (
 // startEvents lets scheduled events run here. A replica holds all of them disabled, so those that the leader before did not hold
 // disabled are enabled again first, on this server only. Clients do not wait for it.
 func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
-	n.mu.Lock()
-	disabled := n.cluster.DisabledEvents
-	n.mu.Unlock()
+	disabled := n.Settings().DisabledEvents
 	events, err := l.Admin().Events(ctx)
 	for _, e := range events {
 		if err == nil && strings.HasSuffix(e.Status, "SIDE_DISABLED") && !slices.Contains(disabled, eventName(e)) {
@@ -42,7 +40,7 @@ func (n *Node) recordEvents(ctx context.Context) {
 	s := n.lives.Status()
 	l := s.Life()
 	ready := l != nil && l.RunsEvents() && s.Opens(l)
-	known := n.cluster.DisabledEvents
+	known := n.Settings().DisabledEvents
 	n.mu.Unlock()
 	if !ready || !n.special.Swap(false) {
 		return
@@ -62,7 +60,7 @@ func (n *Node) recordEvents(ctx context.Context) {
 	if slices.Equal(disabled, known) {
 		return
 	}
-	if _, err := n.changeCluster(ctx, func(c *config.Cluster) error { c.DisabledEvents = disabled; return nil }); err != nil {
+	if _, err := n.members.Change(ctx, 0, func(c *config.Cluster) error { c.DisabledEvents = disabled; return nil }); err != nil {
 		n.log.Debug("the states of scheduled events were not recorded", "err", err)
 		n.special.Store(true)
 	}

@@ -65,7 +65,7 @@ func (n *Node) Failover(ctx context.Context, req api.FailoverRequest) (api.Failo
 		}
 		to = m.ID
 	}
-	if err := n.checkTerm(req.IfTerm); err != nil {
+	if err := n.members.CheckTerm(req.IfTerm); err != nil {
 		return api.FailoverResult{}, err
 	}
 	v := n.view()

@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"trireme/internal/config"
+	"trireme/internal/node/membership"
 	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
 	"trireme/internal/rule"
 )
 
 // ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave it down.
-var ErrFinal = errors.New("starting this node again does not help")
+var ErrFinal = membership.ErrFinal
 
 // whyStopped are the fields of the log line. The key rule stands in the log when a rule of docs/GUARANTEES.md was found
 // broken, and only then.

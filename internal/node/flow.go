@@ -16,14 +16,14 @@ const flowHeard = gossip.Interval + appliedInterval
 func (n *Node) tendFlow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	objective := n.cluster.LagObjective()
+	objective := n.Settings().LagObjective()
 	if s := n.lives.Status(); objective == 0 || !s.TakesWrites() {
 		n.acks.SlowNothing() // under mu, or a node that has just begun to close writes could be slowed once more
 		return
 	}
 	var name string
 	var backlog time.Duration
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		p := n.gossip.Peers()[m.ID]
 		if p != nil && m.ID != n.id.ID && p.Up && now() < p.At+flowHeard && p.Lagging > backlog {
 			name, backlog = m.Name, p.Lagging
@@ -49,11 +49,11 @@ func (n *Node) laggingLocked() time.Duration {
 // tendLag is a follower's part: whether its backlog is the leader's business. Who only stores the log, or has no vote, is waited for by nobody.
 func (n *Node) tendLag(f *ha.Laggard) {
 	n.mu.Lock()
-	m, _ := n.cluster.MemberByID(n.id.ID)
+	m, _ := n.Settings().MemberByID(n.id.ID)
 	_, ready := n.readyLocked()
 	was, s := n.srv.lagging, n.lives.Status()
 	n.srv.laggingAt = now()
-	n.srv.lagging = f.Ask(now(), n.cluster.LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
+	n.srv.lagging = f.Ask(now(), n.Settings().LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
 		ready && m.Role == config.RoleVoter && s.Phase() == ha.PhaseNone)
 	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was

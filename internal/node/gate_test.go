@@ -123,7 +123,7 @@ func TestGateWithoutFeed(t *testing.T) {
 // TestDelayBeforeTheGate: between new settings and the gate that follows them, orders are refused, and nothing breaks.
 func TestDelayBeforeTheGate(t *testing.T) {
 	n := newTestNode(t)
-	n.cluster = &config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}
+	*n.Settings() = config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}
 	for _, order := range []string{"", api.OrderHold, api.OrderApplyNow} {
 		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
 			t.Errorf("%q: %v", order, err)

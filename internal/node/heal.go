@@ -352,18 +352,18 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	if st.Role != consensus.Leader {
 		return errors.New("the node that was asked does not lead")
 	}
-	c := n.census()
+	c, settings := n.members.Census(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, member := n.cluster.MemberByID(from); !member {
+	if _, member := settings.MemberByID(from); !member {
 		return errors.New("it is not a member")
 	}
-	if n.cluster.PausedAt(time.Now()) {
+	if settings.PausedAt(time.Now()) {
 		return errors.New("automatic actions are paused")
 	}
 	s := n.lives.Status()
 	holder := s.State() == ha.ServerReady && n.srv.backlog.Applied >= r.Index
-	for _, m := range n.cluster.Members {
+	for _, m := range settings.Members {
 		p := n.gossip.Peers()[m.ID]
 		if m.ID == from || !p.Fresh() {
 			continue
@@ -386,7 +386,7 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	case !holder:
 		return errNoHolder
 	case !r.Keeps && !r.Diverged && !c.KeptWithout(from):
-		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s", c.whyNotKept(from))
+		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s", c.WhyNotKept(from))
 	}
 	n.grant = healGrant{from, now()}
 	return nil

@@ -101,7 +101,7 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 		return
 	}
 	n.mu.Lock()
-	warn, rate := uint64(n.cluster.TransactionWarn), n.replayRateLocked()
+	warn, rate := uint64(n.Settings().TransactionWarn), n.replayRateLocked()
 	l := n.lives.Life()
 	n.mu.Unlock()
 	if l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.total < warn {
@@ -120,7 +120,7 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 
 // replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0: nobody knows.
 func (n *Node) replayRateLocked() (rate float64) {
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		p := n.gossip.Peers()[m.ID]
 		if m.Role != config.RoleVoter || !p.Fresh() || p.LargeRate == 0 {
 			continue
@@ -160,7 +160,7 @@ func ddlView(d mysqld.DDL) api.HeavyView {
 // govern keeps the leader's limit of transactions, and looks for what will be heavy before it is committed.
 func (n *Node) govern(ctx context.Context) {
 	n.mu.Lock()
-	s, refuse := n.lives.Status(), n.cluster.TransactionRefuse
+	s, refuse := n.lives.Status(), n.Settings().TransactionRefuse
 	l := s.Life()
 	if !s.Opens(l) {
 		n.srv.ddl = nil

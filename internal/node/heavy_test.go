@@ -59,7 +59,7 @@ func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.cluster.TransactionWarn = config.MiB
+	n.Settings().TransactionWarn = config.MiB
 	n.load.large.Store(&largeTrx{gtid: "a:1", total: 5 << 20})
 	m := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished, Node: 1, Incarnation: 7}
 	n.noteLarge(9, &m) // nothing runs yet

@@ -35,7 +35,7 @@ func (n *Node) lagLocked() (time.Duration, uint64) {
 func (n *Node) tellLag() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	m, _ := n.cluster.MemberByID(n.id.ID)
+	m, _ := n.Settings().MemberByID(n.id.ID)
 	lag, _ := n.lagLocked()
 	if behind := lag >= gossip.LagTold && m.Role != config.RoleLogger; behind != n.srv.toldBehind {
 		n.srv.toldBehind = behind

@@ -69,10 +69,7 @@ type lifeFeed struct{ n *Node }
 
 func (f lifeFeed) Begin() (ch mysqld.Channel, err error) {
 	n := f.n
-	n.mu.Lock()
-	ended := n.cluster.Disbanded != nil
-	n.mu.Unlock()
-	if ended {
+	if n.Settings().Disbanded != nil {
 		return ch, errDisbanded // its receiver is the plain server's
 	}
 	n.tolerance.Reset()

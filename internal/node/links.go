@@ -33,7 +33,7 @@ type links struct {
 // whoever leads, on which the lease rests (S10), and a change would have to be agreed upon by all before anybody relied on it.
 func (n *Node) watchLinks(context.Context) {
 	n.mu.Lock()
-	c, timeout, slow := n.cluster, n.cfg.Raft.ElectionTimeout(), n.links.slow
+	c, timeout, slow := n.Settings(), n.cfg.Raft.ElectionTimeout(), n.links.slow
 	others := map[string]time.Duration{}
 	heard := now() < n.started+sightGrace
 	for _, m := range c.Members {

@@ -50,7 +50,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return one(n.cluster.PausedAt(time.Now()))
+		return one(n.Settings().PausedAt(time.Now()))
 	})
 	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
 		return one(ha.Failover(n.viewForPeople()).To != 0)

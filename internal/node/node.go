@@ -34,6 +34,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
@@ -103,6 +104,7 @@ type Node struct {
 	reads     *reads.Reads
 	recovery  *recovery.Recovery
 	gossip    *gossip.Gossip
+	members   *membership.Members
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -113,21 +115,16 @@ type Node struct {
 	tasks sync.WaitGroup
 	ctx   context.Context // ends when the node stops; tasks are bound to it
 
-	watchdog *watchdog                      // of the service manager; shared with the node that comes after this one
-	turns    atomic.Uint64                  // of the loop
-	heals    atomic.Uint64                  // times that this node gave its data up for an entry that it could not apply
-	special  atomic.Bool                    // something other than rows was committed since recordEvents last looked
-	failing  sync.Mutex                     // held while this node forces a failover
-	changing chan struct{}                  // full while a change of the cluster settings is made here
-	settings atomic.Pointer[config.Cluster] // what cluster is, for those who must not wait for mu
-	saving   sync.Mutex                     // held while the copy of the cluster settings is written
-	unsaved  atomic.Bool                    // it could not be
+	watchdog *watchdog     // of the service manager; shared with the node that comes after this one
+	turns    atomic.Uint64 // of the loop
+	heals    atomic.Uint64 // times that this node gave its data up for an entry that it could not apply
+	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
+	failing  sync.Mutex    // held while this node forces a failover
 	warnings warnings
 	load     load
 	routers  api.Routers // without a node, which a switchover waits for
 
 	mu           sync.Mutex
-	cluster      *config.Cluster // committed settings; immutable, replaced whole
 	raft         consensus.State
 	leaderSince  time.Duration
 	secretsMu    sync.Mutex // guards secrets.Clone
@@ -152,7 +149,6 @@ type Node struct {
 	stopping   bool
 	plainLife  *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
 	plainUntil time.Duration   // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	setAt      uint64          // index of the entry that set cluster
 	started    time.Duration   // when this node was opened; never changed
 	routed     uint64          // term of the leader that the router leads to; 0: none
 	follows    bool            // the router may have sessions that can be held
@@ -239,7 +235,7 @@ func (n *Node) loop(ctx context.Context) error {
 		case <-tick.C:
 		}
 		n.turns.Add(1)
-		n.acks.TickRules(n.settings.Load())
+		n.acks.TickRules(n.Settings())
 		n.tendFlow()
 		n.reads.LookAtLive()
 		v := n.look()
@@ -321,6 +317,7 @@ func (n *Node) campaignDelay(lost uint64) time.Duration {
 func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger.Barrier) ha.View {
 	lease = n.leaseLocked(lease)
 	s := n.lives.Status()
+	c := n.Settings()
 	v := ha.View{
 		Now:  now(),
 		Self: n.id.ID,
@@ -338,8 +335,8 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Stopping:          n.stopping,
 		Voter:             contains(st.Voters, n.id.ID),
 		LastOpen:          uint64(last.Node),
-		Paused:            n.cluster.PausedAt(time.Now()),
-		FailbackAfter:     n.cluster.Failback(),
+		Paused:            c.PausedAt(time.Now()),
+		FailbackAfter:     c.Failback(),
 	}
 	if s.TakesWrites() && s.Term() == st.Term {
 		v.Open = n.id.ID
@@ -350,11 +347,11 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 	if n.request != nil {
 		v.Request = &ha.Transfer{To: n.request.to}
 	}
-	if m, ok := n.cluster.MemberByID(n.id.ID); ok && !m.Leaving() {
+	if m, ok := c.MemberByID(n.id.ID); ok && !m.Leaving() {
 		v.Weight = m.Weight
 	}
 	peers := n.gossip.Peers()
-	for _, m := range n.cluster.Members {
+	for _, m := range c.Members {
 		if m.ID != n.id.ID {
 			p := peers[m.ID]
 			v.Peers = append(v.Peers, peerView(m, p, st))
@@ -565,9 +562,7 @@ func (n *Node) handOver(ctx context.Context, a ha.Action) {
 }
 
 func (n *Node) memberName(id uint64) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if m, ok := n.cluster.MemberByID(id); ok {
+	if m, ok := n.Settings().MemberByID(id); ok {
 		return m.Name
 	}
 	return fmt.Sprintf("id %d", id)

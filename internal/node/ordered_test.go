@@ -27,7 +27,7 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	startTestRaft(t, n, func(c *consensus.Config) { c.OnCommitted = n.acks.OnCommitted }, raft.Peer{ID: 1})
 	n.cons.Campaign()
 	eventually(t, func() bool { return n.cons.Status().Role == consensus.Leader })
-	n.cluster.CAChange = &config.CAChange{Cert: "of another CA", Since: time.Now().UTC()}
+	n.Settings().CAChange = &config.CAChange{Cert: "of another CA", Since: time.Now().UTC()}
 	ctx := api.AskedAs(t.Context(), "token night (admin) from 10.0.0.7:51234")
 	if _, err := n.certs.ChangeCA(ctx, api.CARequest{Step: api.CAAbort}); err != nil {
 		t.Fatal(err)

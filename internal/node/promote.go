@@ -133,7 +133,7 @@ func (p *promotion) prepare(ctx context.Context) error {
 		return err
 	}
 	p.n.mu.Lock()
-	refuse := p.n.cluster.TransactionRefuse
+	refuse := p.n.Settings().TransactionRefuse
 	p.n.mu.Unlock()
 	return p.l.LimitTransactions(ctx, refuse, lifecycle.Always)
 }
@@ -187,7 +187,7 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	if n.cluster.Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from || s.Term() != term ||
+	if n.Settings().Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from || s.Term() != term ||
 		st.Term != term || st.Role != consensus.Leader {
 		return consensus.ErrNotLeader
 	}

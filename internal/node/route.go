@@ -65,11 +65,12 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	for _, t := range v.RO {
 		out.RO = append(out.RO, api.RouteTarget(t))
 	}
-	for _, m := range n.cluster.Members {
-		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API, ID: m.ID, Revoked: n.cluster.WhyRevoked(m.ID, "") != ""})
+	c := n.Settings()
+	for _, m := range c.Members {
+		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API, ID: m.ID, Revoked: c.WhyRevoked(m.ID, "") != ""})
 	}
-	out.Next = n.cluster.NextID
-	for _, r := range n.cluster.RevokedCerts {
+	out.Next = c.NextID
+	for _, r := range c.RevokedCerts {
 		if r.Serial != "" {
 			out.Revoked = append(out.Revoked, r.Serial)
 		}
@@ -89,7 +90,7 @@ func (n *Node) proofsLocked() map[string]api.MySQLProof {
 		all[n.id.Name] = *n.certs.Proof()
 	}
 	for id, p := range n.gossip.Peers() {
-		m, member := n.cluster.MemberByID(id)
+		m, member := n.Settings().MemberByID(id)
 		if proof := p.Proof(); member && proof != nil {
 			all[m.Name] = *proof
 		}

@@ -38,7 +38,7 @@ func TestRouteNews(t *testing.T) {
 func TestProofs(t *testing.T) {
 	n := newTestNode(t)
 	said := &api.MySQLProof{Certificates: []string{"c2"}}
-	n.cluster.Members = []config.Member{{ID: 1, Name: n.id.Name}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}}
+	n.Settings().Members = []config.Member{{ID: 1, Name: n.id.Name}, {ID: 2, Name: "n2"}, {ID: 3, Name: "n3"}}
 	peers := n.gossip.Peers()
 	peers[2], peers[3], peers[4] = &gossip.Peer{}, &gossip.Peer{}, &gossip.Peer{}
 	peers[2].Member.MySQL = &api.MySQLView{Proof: said} // not fresh: what was said stays true for it

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 	"trireme/internal/node/ackpath"
@@ -21,21 +20,13 @@ const (
 	rulePoll = 5 * time.Millisecond
 )
 
-// newlyUnmet says why a change of the settings would leave a commit rule that can never be met, nil if it does not.
-func newlyUnmet(before, after *config.Cluster) error {
-	if err := after.CheckRules(); err != nil && before.CheckRules() == nil {
-		return api.Errorf(api.KindConflict, "%v", err).With("nothing is changed; see `trireme config show`")
-	}
-	return nil
-}
-
 // whyUnmet says whose log a rule waits for.
 func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var late []string
 	for _, v := range m.Voters {
-		member, _ := n.cluster.MemberByID(v.ID)
+		member, _ := n.Settings().MemberByID(v.ID)
 		if v.Index >= commit || c.Member != 0 && c.Member != v.ID || c.Member == 0 && member.Zone == "" {
 			continue
 		}
@@ -80,9 +71,7 @@ func (n *Node) awaitRules(ctx context.Context, patience time.Duration) error {
 
 // zoneViews says what the loss of each zone would mean.
 func (n *Node) zoneViews(v ha.View) []api.ZoneView {
-	n.mu.Lock()
-	rules, _ := ackpath.RulesOf(n.cluster)
-	n.mu.Unlock()
+	rules, _ := ackpath.RulesOf(n.Settings())
 	if len(rules.ZoneOf) == 0 {
 		return nil
 	}

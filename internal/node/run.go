@@ -31,6 +31,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 	"trireme/internal/raftlog"
@@ -96,15 +97,15 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 
 // newNode is a node that has read who it is and its history. Nothing of it runs.
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
-	n := &Node{cfg: cfg, id: id, cluster: cluster, version: version, base: log, log: log.With("node", id.Name),
-		wake: make(chan struct{}, 1), changing: make(chan struct{}, 1), fatal: make(chan error, 1),
+	n := &Node{cfg: cfg, id: id, version: version, base: log, log: log.With("node", id.Name),
+		wake: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}), lives: new(lifecycle.Lives)}
 	n.reads = reads.New(id, n.led, readHost{n}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{n}, n.log)
 	n.certs = certs.New(cfg, id, certHost{n}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{n}, n.log)
+	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{n}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
-	n.settings.Store(cluster)
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
@@ -131,19 +132,19 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
 		return nil, err
 	}
-	if err := n.recovery.Open(n.cluster); err != nil {
+	if err := n.recovery.Open(n.Settings()); err != nil {
 		return nil, err
 	}
-	if err := n.checkMembership(n.cluster); err != nil {
+	if err := n.members.Check(n.Settings()); err != nil {
 		return nil, err
 	}
-	if d := n.cluster.Disbanded; d != nil {
+	if d := n.Settings().Disbanded; d != nil {
 		if n.bin, err = mysqld.Find(ctx, cfg.MySQL.Binary); err != nil {
 			n.bin.Path = "mysqld"
 		}
 		return nil, n.disbandedError(d)
 	}
-	if n.began, err = gtid.ParseSet(n.cluster.Base); err != nil {
+	if n.began, err = gtid.ParseSet(n.Settings().Base); err != nil {
 		return nil, fmt.Errorf("%s: base: %w", cfg.ClusterFile(), err)
 	}
 	if err := n.certs.Open(); err != nil {
@@ -424,16 +425,16 @@ func (n *Node) startParts() error {
 		return err
 	}
 	close(n.ready)
-	n.setKnown(n.cluster)
-	n.setPeers(n.cluster)
+	n.members.SetKnown(n.Settings())
+	n.members.SetPeers(n.Settings())
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
 		n.cons.Campaign() // nobody else can lead
 	}
 	n.task(n.history.keep)
 	n.every(time.Second, n.syncHistory)
-	n.every(time.Second, n.reconcile)
-	n.every(time.Second, n.sayAddress)
-	n.every(time.Second, n.fetchSettings)
+	n.every(time.Second, n.members.Reconcile)
+	n.every(time.Second, n.members.SayAddress)
+	n.every(time.Second, n.members.Fetch)
 	n.every(time.Second, n.watchMembers)
 	n.every(time.Second, n.watchOpen)
 	n.every(boundInterval, n.purge)

@@ -17,6 +17,7 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/membership"
 )
 
 // Limits of seeding.
@@ -25,6 +26,7 @@ const (
 	donorPoll     = 200 * time.Millisecond
 	seedStall     = 2 * time.Minute // without a byte; the end of a clone of a leader waits for its commits under way
 	donateTimeout = 5 * time.Second
+	reinitTimeout = 10 * time.Second
 )
 
 // seedSlot is the seeding under way.
@@ -310,9 +312,9 @@ func (n *Node) donors() []uint64 {
 			busy[s.From]++
 		}
 	}
-	me, _ := n.cluster.MemberByID(n.id.ID)
+	me, _ := n.Settings().MemberByID(n.id.ID)
 	var all []donor
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		p := n.gossip.Peers()[m.ID]
 		if m.ID == n.id.ID || m.Role == config.RoleLogger || m.Removing || !p.Fresh() || !p.Ready {
 			continue
@@ -371,7 +373,7 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	n.mu.Lock()
 	s, voids := n.lives.Status(), n.newVoidsLocked()
-	_, member := n.cluster.MemberByID(to)
+	_, member := n.Settings().MemberByID(to)
 	n.mu.Unlock()
 	l := s.Life()
 	switch {
@@ -414,13 +416,11 @@ func (n *Node) seedViewLocked() *api.SeedView {
 
 // Reinit implements api.Backend (leader only): the member's data is thrown away and copied from another node.
 func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	if err := n.checkTerm(req.IfTerm); err != nil {
+	if err := n.members.CheckTerm(req.IfTerm); err != nil {
 		return api.MemberResult{}, err
 	}
-	n.mu.Lock()
-	c := n.cluster
-	n.mu.Unlock()
-	m, err := memberOf(c, req.Name)
+	c := n.Settings()
+	m, err := membership.Of(c, req.Name)
 	if err != nil {
 		return api.MemberResult{}, err
 	}
@@ -433,7 +433,7 @@ func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberRes
 		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
 	}
 	n.history.add(n.askedEvent(ctx, "reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
-	return n.memberResult(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
+	return n.members.Result(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
 }
 
 // mayReinit says why a member's data must be kept.
@@ -446,7 +446,7 @@ func (n *Node) mayReinit(m config.Member) error {
 		return api.Errorf(api.KindNeeded, "%s is the leader: its data is the newest there is", m.Name).
 			With("move leadership first: trireme switchover")
 	}
-	c := n.census()
+	c := n.members.Census()
 	s, known := c.Nodes[m.ID]
 	switch {
 	case !known || !s.Live:
@@ -455,7 +455,7 @@ func (n *Node) mayReinit(m config.Member) error {
 	case c.Without(m.ID).Donors == 0:
 		return api.Errorf(api.KindNotReady, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
 	case s.Ready && s.Voter && !c.KeptWithout(m.ID):
-		return api.Errorf(api.KindNeeded, "%s's data is needed: without it %s", m.Name, c.whyNotKept(m.ID)).
+		return api.Errorf(api.KindNeeded, "%s's data is needed: without it %s", m.Name, c.WhyNotKept(m.ID)).
 			With("add a data node first, or bring back those that are down")
 	}
 	return nil

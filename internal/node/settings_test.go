@@ -1,21 +1,16 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/membership"
 	"trireme/internal/pki"
 	"trireme/internal/raftlog"
 	"trireme/internal/transport"
@@ -24,7 +19,7 @@ import (
 // TestFetchHoldsNobodyUp: while another node takes its time to answer with newer settings, a change of the settings goes its way.
 func TestFetchHoldsNobodyUp(t *testing.T) {
 	n := newTestNode(t)
-	newer := n.cluster.Clone()
+	newer := n.Settings().Clone()
 	newer.Version = 7
 	body, err := newer.Marshal()
 	if err != nil {
@@ -36,17 +31,17 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 	fetched := make(chan struct{})
 	go func() {
 		defer close(fetched)
-		n.fetchSettings(t.Context())
+		n.members.Fetch(t.Context())
 	}()
 	<-other.asked
 	changed := make(chan struct{})
 	go func() {
 		defer close(changed)
-		_, _ = n.changeCluster(t.Context(), func(*config.Cluster) error { return errors.New("no change") })
+		_, _ = n.members.Change(t.Context(), 0, func(*config.Cluster) error { return errors.New("no change") })
 	}()
 	select {
 	case <-changed:
-	case <-time.After(settingsTimeout / 2):
+	case <-time.After(membership.Timeout / 2):
 		t.Error("a change waits for an answer to another question")
 	}
 	close(other.answer)
@@ -62,7 +57,7 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 func TestUnreadableSettings(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
-	n.cluster.Version = 6
+	n.Settings().Version = 6
 	committed := func(body string) error {
 		m := raftlog.Meta{Kind: raftlog.Settings, Node: 2}
 		index := n.led.Index() + 1
@@ -89,7 +84,7 @@ func TestUnreadableSettings(t *testing.T) {
 	close(other.answer)
 	connectTestPeer(t, n, other)
 	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: 7}}
-	n.fetchSettings(t.Context())
+	n.members.Fetch(t.Context())
 	select {
 	case err := <-n.fatal:
 		if !errors.Is(err, config.ErrNewer) || !errors.Is(final(err), ErrFinal) {
@@ -97,83 +92,6 @@ func TestUnreadableSettings(t *testing.T) {
 		}
 	default:
 		t.Error("the node goes on with settings that are not in force")
-	}
-}
-
-// TestSettingsAreSavedLater: the copy of the settings that a full disk did not take is written once it does.
-func TestSettingsAreSavedLater(t *testing.T) {
-	n := newTestNode(t)
-	connectTestPeer(t, n, &slowPeer{})
-	dir := n.cfg.Dir
-	n.cfg.Dir = filepath.Join(dir, "gone")
-	next := n.cluster.Clone()
-	next.Version++
-	n.adoptSettings(9, next)
-	n.cfg.Dir = dir
-	n.fetchSettings(t.Context())
-	if got, err := config.LoadCluster(dir); err != nil || got.Version != next.Version {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// TestChangeHeedsItsDeadline: a change of the settings does not wait for another one longer than who asked for it.
-func TestChangeHeedsItsDeadline(t *testing.T) {
-	n := newTestNode(t)
-	release, inside := make(chan struct{}), make(chan struct{})
-	var first sync.WaitGroup
-	defer first.Wait()
-	defer close(release)
-	first.Go(func() {
-		_, _ = n.changeCluster(t.Context(), func(*config.Cluster) error {
-			close(inside)
-			<-release
-			return errors.New("no change")
-		})
-	})
-	<-inside
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		_, err := n.changeCluster(ctx, func(*config.Cluster) error { return errors.New("it had its turn") })
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if api.KindOf(err) != api.KindTimeout || !strings.Contains(err.Error(), "another change") {
-			t.Error(err)
-		}
-	case <-time.After(settingsTimeout):
-		t.Error("a change waits for another one for ever")
-	}
-}
-
-// TestLeavingIsLogged: each node's log says who is being removed, and who is not a member any more.
-func TestLeavingIsLogged(t *testing.T) {
-	n := newTestNode(t)
-	connectTestPeer(t, n, &slowPeer{})
-	var out bytes.Buffer
-	n.log = slog.New(slog.NewTextHandler(&out, nil))
-	for i, change := range []func(*config.Cluster){
-		func(c *config.Cluster) { c.Members[2].Removing = true },
-		func(c *config.Cluster) { c.Members[1].Weight = 7 },
-		func(c *config.Cluster) { c.Members = c.Members[:2] },
-	} {
-		next := n.Settings().Clone()
-		next.Version++
-		change(next)
-		n.adoptSettings(uint64(9+i), next)
-	}
-	for _, line := range []string{
-		`msg="a node is being removed" node=db3 id=3 settings=2`,
-		`msg="a node is not a member any more" node=db3 id=3 settings=4`,
-	} {
-		if strings.Count(out.String(), line) != 1 {
-			t.Errorf("not once: %s", line)
-		}
-	}
-	if t.Failed() {
-		t.Log(out.String())
 	}
 }
 

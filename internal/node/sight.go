@@ -33,7 +33,7 @@ func (n *Node) watchMembers(context.Context) {
 		why string
 	}
 	seen := map[string]sight{}
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		if p := n.gossip.Peers()[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
 			switch {
 			case p.Fresh() && n.links.failing[m.Name] > 2*sightGrace:

@@ -28,7 +28,7 @@ func (n *Node) myStatus() gossip.Status {
 	defer n.mu.Unlock()
 	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.cluster.Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
+		Settings: n.Settings().Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	s.Left, s.Seen = n.gossip.Past()
 	if st.Role == consensus.Leader {
@@ -90,7 +90,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	if s.Problem() != "" && s.Problem() != m.Reason && s.State() != ha.ServerReady {
 		m.Reason += ": " + s.Problem()
 	}
-	if c, ok := n.cluster.MemberByID(n.id.ID); ok {
+	if c, ok := n.Settings().MemberByID(n.id.ID); ok {
 		m.Raft.Weight = c.Weight
 	}
 	if n.id.Role == config.RoleLogger {

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 )
@@ -323,10 +324,8 @@ const (
 	reqAwaitApplied uint8 = 1  // body awaitApplied; answered when the node's mysqld has applied the index
 	reqDonate       uint8 = 2  // no body; answered with a donation
 	reqReinit       uint8 = 3  // no body; answered when the node has given its data up
-	reqSettings     uint8 = 4  // no body; answered with the committed cluster settings
 	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
 	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
-	reqAddress      uint8 = 21 // body config.Member; answered when the settings hold the requester's addresses
 	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
 )
 
@@ -381,8 +380,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 			return nil, err
 		}
 		return json.Marshal(d)
-	case reqAddress:
-		return nil, n.takeAddress(ctx, from, body)
+	case membership.ReqAddress:
+		return nil, n.members.TakeAddress(ctx, from, body)
 	case reads.ReqApplied:
 		return n.reads.AppliedForPeer(ctx, body)
 	case reads.ReqLive:
@@ -421,10 +420,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return n.certs.CAKeyFor(from, string(body))
 	case reqClone:
 		return n.cloneFor(from)
-	case reqSettings:
-		n.mu.Lock()
-		c := n.cluster
-		n.mu.Unlock()
+	case membership.ReqSettings:
+		c := n.Settings()
 		return c.Marshal()
 	}
 	return nil, fmt.Errorf("unknown request %d: upgrade this node", kind)
@@ -597,12 +594,9 @@ func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 		return 0, api.Errorf(api.KindCannotLead, "no other node can take over: %s", n.allReasons(v)).
 			With("`trireme why-not NODE` shows it as it is now")
 	}
-	n.mu.Lock()
-	m, ok := n.cluster.Member(name)
-	names := n.cluster.Names()
-	n.mu.Unlock()
-	if !ok {
-		return 0, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(names, " "))
+	m, err := n.findMember(name)
+	if err != nil {
+		return 0, err
 	}
 	if m.ID == n.id.ID {
 		return 0, api.Errorf(api.KindAlready, "%s is the leader already", name)

@@ -17,7 +17,7 @@ import (
 // told gives a node a status of another one that came some time ago.
 func told(n *Node, id uint64, role string, term uint64, ago time.Duration) {
 	lag := 0.25
-	m, _ := n.cluster.MemberByID(id)
+	m, _ := n.Settings().MemberByID(id)
 	p := &gossip.Peer{Up: true, At: now() - ago}
 	p.Status = gossip.Status{Ready: true, Member: api.MemberView{Name: m.Name, Role: role, State: api.StateHealthy, DiskFull: "/srv",
 		Raft: api.RaftView{Term: term}, MySQL: &api.MySQLView{PID: 7, Epoch: "3", LagSeconds: &lag}}}

@@ -63,7 +63,7 @@ func TestRaftDoesNotWait(t *testing.T) {
 	}()
 	select {
 	case c := <-done:
-		if c != n.cluster {
+		if c != n.Settings() {
 			t.Error("other settings than those in force")
 		}
 	case <-time.After(10 * time.Second):

@@ -163,7 +163,7 @@ func (n *Node) giveReadsLocked() {
 		}
 	}
 	var candidates []uint64
-	for _, m := range n.cluster.Members {
+	for _, m := range n.Settings().Members {
 		if p := n.gossip.Peers()[m.ID]; p.Fresh() && p.Ready && p.Member.State == api.StateHealthy && len(p.Member.VIPs) > 0 {
 			candidates = append(candidates, m.ID)
 		}

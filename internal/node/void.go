@@ -66,7 +66,7 @@ func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (
 	}
 	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
 		At: time.Now().UTC(), By: recovery.CleanBy(req.By), Tolerant: tolerant}
-	_, err = n.changeClusterIn(ctx, term, func(c *config.Cluster) error {
+	_, err = n.members.Change(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil
 	})
@@ -93,7 +93,7 @@ func (n *Node) planVoid(ctx context.Context, req api.VoidRequest, tolerant bool)
 	rep := api.VoidReport{Entry: *b, Loss: lossOf(b, req.Without, tolerant)}
 	n.mu.Lock()
 	// What could not be applied tolerantly either may still be declared void, not the other way round.
-	done := slices.ContainsFunc(n.cluster.Voids, func(v config.Void) bool {
+	done := slices.ContainsFunc(n.Settings().Voids, func(v config.Void) bool {
 		return v.GTID == b.GTID && (tolerant || !v.Tolerant)
 	})
 	n.mu.Unlock()
@@ -170,9 +170,7 @@ func lossOf(b *api.BlockedView, without []string, tolerant bool) string {
 
 // declaredVoid says whether an operator has declared a transaction void.
 func (n *Node) declaredVoid(g gtid.GTID) bool {
-	n.mu.Lock()
-	voids := n.cluster.Voids
-	n.mu.Unlock()
+	voids := n.Settings().Voids
 	if len(voids) == 0 {
 		return false
 	}
@@ -194,7 +192,7 @@ func (n *Node) marked(g gtid.GTID, kind string) bool {
 
 // newVoidsLocked are those that this node's data does not follow yet.
 func (n *Node) newVoidsLocked() (out []config.Void) {
-	for _, v := range n.cluster.Voids {
+	for _, v := range n.Settings().Voids {
 		if !slices.Contains(n.local.get().Voids, v.Mark()) {
 			out = append(out, v)
 		}

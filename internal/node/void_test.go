@@ -58,8 +58,7 @@ func TestTakeTolerant(t *testing.T) {
 		t.Errorf("taken up: %v", err)
 	}
 	n.mu.Lock()
-	n.cluster = n.cluster.Clone()
-	n.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9})
+	n.Settings().DeclareVoid(config.Void{GTID: g.String(), Index: 9})
 	open := len(n.newVoidsLocked())
 	n.mu.Unlock()
 	if open != 1 {

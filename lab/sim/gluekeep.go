@@ -74,7 +74,7 @@ func (g *glue) PurgeBelow() uint64 {
 	return safe
 }
 
-// MayChange implements Top: what node.nextStep and node.reconcileOnce ask before votes are given and taken.
+// MayChange implements Top: what membership.nextStep and membership.reconcileOnce ask before votes are given and taken.
 func (g *glue) MayChange(in, out []uint64) bool {
 	st, begin := g.n.Status(), g.n.Log().Boundary()
 	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}

@@ -30,19 +30,19 @@ var wallClock = map[string]string{
 	"node/gossip/peer.go":         "measures how the clocks of two members differ",
 	"node/heal.go":                "remembers over restarts when it was seeded, and shows since when the applier stands; a clock that is set changes a pause",
 	"node/history.go":             "events are shown with the time of day",
-	"node/join.go":                "join tokens and certificates expire by the time of day",
 	"node/lag.go":                 "shows how far behind mysqld is",
 	"node/lifecycle/judge.go":     "shows how far behind mysqld is",
 	"node/load.go":                "times commits, by differences, and compares mysqld's time stamp with the same clock",
+	"node/membership/config.go":   "a pause ends at a time of day that an operator gave",
+	"node/membership/join.go":     "join tokens and certificates expire by the time of day",
+	"node/membership/settings.go": "a change of the settings says when",
 	"node/metrics.go":             "shows whether a pause is over",
 	"node/node.go":                "a pause ends at a time of day that an operator gave",
 	"node/record.go":              "samples are shown with the time of day",
 	"node/run.go":                 "shows how far behind mysqld is",
 	"node/seed.go":                "tells how long seeding took",
-	"node/settings.go":            "a change of the settings says when",
 	"node/sight.go":               "tells how long a member was not heard of, between two events",
 	"node/status.go":              "shows how far behind mysqld is",
-	"node/steer.go":               "a pause ends at a time of day that an operator gave",
 	"node/void.go":                "the record of a decision says when",
 	"node/upkeep.go":              "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
@@ -50,7 +50,7 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip", "node/reads", "node/recovery", "node/lifecycle"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip", "node/reads", "node/recovery", "node/lifecycle", "node/membership"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

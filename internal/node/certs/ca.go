@@ -266,11 +266,3 @@ func (cs *Certs) CA(context.Context) api.CAView {
 	}
 	return v
 }
-
-// CAStands refuses newcomers during a change: they would get the CA of one side of it.
-func CAStands(c *config.Cluster) error {
-	if c.CAChange != nil {
-		return api.Errorf(api.KindBusy, "the CA is being changed").With("end that first: trireme cert new-ca --finish")
-	}
-	return nil
-}

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"context"
@@ -20,12 +20,6 @@ type standing struct {
 	voter, learner bool // in raft's membership
 	live           bool // its daemon is heard of
 	caughtUp       bool // its log and its mysqld hold nearly all that is committed
-}
-
-// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note of what raft's
-// membership says already.
-func takesPart(st *consensus.Status, m config.Member) bool {
-	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
 }
 
 // leaves: it has a vote that it is to give up.
@@ -109,13 +103,12 @@ func idsOf(all []standing) []uint64 {
 }
 
 // standings of all members.
-func (n *Node) standings(st *consensus.Status) []standing {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := make([]standing, 0, len(n.cluster.Members))
-	for _, m := range n.cluster.Members {
-		s := standing{Member: m, voter: contains(st.Voters, m.ID), learner: contains(st.Learners, m.ID)}
-		if p := n.gossip.Peers()[m.ID]; p.Fresh() {
+func (ms *Members) standings(st *consensus.Status) []standing {
+	peers := ms.gossip.Peers()
+	all := make([]standing, 0, len(ms.Current().Members))
+	for _, m := range ms.Current().Members {
+		s := standing{Member: m, voter: slices.Contains(st.Voters, m.ID), learner: slices.Contains(st.Learners, m.ID)}
+		if p := peers[m.ID]; p.Fresh() {
 			s.live = true
 			pr, ok := st.Members[m.ID]
 			s.caughtUp = ok && pr.Match+promoteLearnerLag >= st.Commit && (m.Role == config.RoleLogger || p.Ready)
@@ -125,90 +118,90 @@ func (n *Node) standings(st *consensus.Status) []standing {
 	return all
 }
 
-// reconcile brings raft's membership in line with the settings (leader only), and takes out of the settings what is done: the vote
+// Reconcile brings raft's membership in line with the settings (leader only), and takes out of the settings what is done: the vote
 // of a member that leaves goes first and its record last, so that whatever happens in between the next leader goes on.
-func (n *Node) reconcile(ctx context.Context) {
+func (ms *Members) Reconcile(ctx context.Context) {
 	for range 2 * config.MaxMembers {
-		if !n.reconcileOnce(ctx) {
+		if !ms.reconcileOnce(ctx) {
 			return
 		}
 	}
 }
 
 // reconcileOnce does what is due. It says whether there may be more.
-func (n *Node) reconcileOnce(ctx context.Context) bool {
-	st := n.cons.Status()
+func (ms *Members) reconcileOnce(ctx context.Context) bool {
+	st := ms.host.Raft().Status()
 	if st.Role != consensus.Leader {
 		return false
 	}
-	more, err := n.reconcileIn(ctx, &st)
-	if now := n.cons.Status(); ctx.Err() != nil || now.Term != st.Term || now.Role != consensus.Leader {
+	more, err := ms.reconcileIn(ctx, &st)
+	if now := ms.host.Raft().Status(); ctx.Err() != nil || now.Term != st.Term || now.Role != consensus.Leader {
 		return false // the next leader goes on, or the next call
 	}
-	if n.warnings.isNew(membershipChange, err) {
-		n.log.Warn("a change of the membership waits", "why", err)
+	ms.mu.Lock()
+	ms.waits = err
+	ms.mu.Unlock()
+	if ms.host.IsNew("membership", err) {
+		ms.log.Warn("a change of the membership waits", "why", err)
 	}
 	return more
 }
 
-// membershipChange is what warnings of reconcileOnce are about.
-const membershipChange = "membership"
-
 // reconcileIn is reconcileOnce as the leader of a term. err says what is due and waits.
-func (n *Node) reconcileIn(ctx context.Context, st *consensus.Status) (more bool, err error) {
+func (ms *Members) reconcileIn(ctx context.Context, st *consensus.Status) (more bool, err error) {
 	if len(st.Outgoing) > 0 {
-		return false, n.leaveJoint(ctx, st)
+		return false, ms.leaveJoint(ctx, st)
 	}
-	all := n.standings(st)
+	all := ms.standings(st)
 	// Records first: nobody is to see a voter that the settings take for one that was never started.
-	done, err := n.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool {
-		return s.Removing && n.reads.MayBeRead(st.Term, s.ID) // a later leader has to know of that one
+	done, err := ms.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool {
+		return s.Removing && ms.host.MayBeRead(st.Term, s.ID) // a later leader has to know of that one
 	}))
 	if done {
 		return true, nil
 	}
-	s, held := nextStep(n.id.ID, all, n.census().mayLeave)
+	s, held := nextStep(ms.id.ID, all, ms.Census().mayLeave)
 	err = errors.Join(err, held)
 	if len(s.changes) == 0 {
 		return false, err
 	}
 	text := strings.Join(s.texts, ", ")
-	switch failed := n.changeMembership(ctx, s.changes); {
+	switch failed := ms.changeMembership(ctx, s.changes); {
 	case errors.Is(failed, consensus.ErrConfChangePending):
 		return false, err // of another call
 	case failed != nil:
 		return false, errors.Join(err, fmt.Errorf("that %s: %w", text, failed))
 	}
-	n.log.Info("membership change", "change", text, "term", st.Term)
-	n.history.add(n.event("member", 0, text))
+	ms.log.Info("membership change", "change", text, "term", st.Term)
+	ms.host.Record("member", "", text)
 	return true, err
 }
 
-func (n *Node) changeMembership(ctx context.Context, changes []*raftpb.ConfChangeSingle) error {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+func (ms *Members) changeMembership(ctx context.Context, changes []*raftpb.ConfChangeSingle) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	failpoint.Hit("conf.before-propose")
-	return n.cons.ProposeConfChange(ctx, &raftpb.ConfChangeV2{Changes: changes})
+	return ms.host.Raft().ProposeConfChange(ctx, &raftpb.ConfChangeV2{Changes: changes})
 }
 
 // leaveJoint: Raft leaves a joint configuration by itself as soon as it has applied it, except while leadership is being handed over;
 // then nobody asks it again.
-func (n *Node) leaveJoint(ctx context.Context, st *consensus.Status) error {
+func (ms *Members) leaveJoint(ctx context.Context, st *consensus.Status) error {
 	if st.Transferee != 0 || st.Applied < st.Commit {
 		return nil
 	}
-	if err := n.changeMembership(ctx, nil); err != nil {
+	if err := ms.changeMembership(ctx, nil); err != nil {
 		return fmt.Errorf("the end of the joint configuration: %w", err)
 	}
 	return nil
 }
 
 // settle takes what is done out of the settings. It says whether there was something.
-func (n *Node) settle(ctx context.Context, all []standing) (bool, error) {
+func (ms *Members) settle(ctx context.Context, all []standing) (bool, error) {
 	if !slices.ContainsFunc(all, standing.settled) {
 		return false, nil
 	}
-	if _, err := n.changeCluster(ctx, func(c *config.Cluster) error { return settleRecords(c, all) }); err != nil {
+	if _, err := ms.Change(ctx, 0, func(c *config.Cluster) error { return settleRecords(c, all) }); err != nil {
 		return false, fmt.Errorf("the records of what is done: %w", err)
 	}
 	return true, nil

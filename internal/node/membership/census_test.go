@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"strings"
@@ -9,8 +9,8 @@ import (
 
 // testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a logger, L a
 // learner with healthy data.
-func testCensus(text string, whole bool) census {
-	c := census{ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: whole}}
+func testCensus(text string, whole bool) Census {
+	c := Census{ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: whole}}
 	for i, f := range strings.Fields(text) {
 		s := ledger.CensusNode{Name: "n" + f[:1], Voter: true, Live: true, Data: true, Ready: true}
 		for _, flag := range f[1:] {

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"context"
@@ -13,38 +13,36 @@ import (
 // the leader, over the link that its certificate vouches for, and the leader changes the record. A link finds a peer that has moved by
 // itself: the newest word of the peer's own counts.
 
-// sayAddress brings this node's record in line with its file.
-func (n *Node) sayAddress(ctx context.Context) {
-	n.mu.Lock()
-	rec, ok := n.cluster.MemberByID(n.id.ID)
-	n.mu.Unlock()
-	if mine := withAddresses(rec, n.cfg.Member(rec.ID, rec.Role)); !ok || mine == rec {
+// SayAddress brings this node's record in line with its file.
+func (ms *Members) SayAddress(ctx context.Context) {
+	rec, ok := ms.Current().MemberByID(ms.id.ID)
+	if mine := withAddresses(rec, ms.cfg.Member(rec.ID, rec.Role)); !ok || mine == rec {
 		return
 	}
-	st := n.cons.Status()
-	body, err := json.Marshal(n.cfg.Member(rec.ID, rec.Role))
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	st := ms.host.Raft().Status()
+	body, err := json.Marshal(ms.cfg.Member(rec.ID, rec.Role))
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	switch {
 	case err != nil || st.Leader == 0:
 	case st.Role == consensus.Leader:
-		err = n.takeAddress(ctx, n.id.ID, body)
+		err = ms.TakeAddress(ctx, ms.id.ID, body)
 	default:
-		_, err = n.tr.Request(ctx, st.Leader, reqAddress, body)
+		_, err = ms.host.Links().Request(ctx, st.Leader, ReqAddress, body)
 	}
-	if n.warnings.isNew("address", err) {
-		n.log.Warn("the cluster does not know this node's new addresses yet", "err", err)
+	if ms.host.IsNew("address", err) {
+		ms.log.Warn("the cluster does not know this node's new addresses yet", "err", err)
 	}
 }
 
-// takeAddress changes a member's record as it says itself (leader only).
-func (n *Node) takeAddress(ctx context.Context, from uint64, body []byte) error {
+// TakeAddress changes a member's record as it says itself (leader only).
+func (ms *Members) TakeAddress(ctx context.Context, from uint64, body []byte) error {
 	var said config.Member
 	if err := json.Unmarshal(body, &said); err != nil {
 		return err
 	}
 	var before, after config.Member
-	_, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+	_, err := ms.Change(ctx, 0, func(c *config.Cluster) error {
 		return editMember(c, from, func(m *config.Member) {
 			before = *m
 			*m = withAddresses(*m, said)
@@ -54,7 +52,7 @@ func (n *Node) takeAddress(ctx context.Context, from uint64, body []byte) error 
 	if err != nil {
 		return err
 	}
-	n.history.add(n.event("address", 0, fmt.Sprintf("%s has moved: %s; before: %s", after.Name, addressText(after), addressText(before))))
+	ms.host.Record("address", "", fmt.Sprintf("%s has moved: %s; before: %s", after.Name, addressText(after), addressText(before)))
 	return nil
 }
 
@@ -76,9 +74,9 @@ func withAddresses(m, from config.Member) config.Member {
 	return m
 }
 
-// setKnown tells the transport where an operator says that others are.
-func (n *Node) setKnown(c *config.Cluster) {
-	known, err := n.cfg.Peer.KnownPeers()
+// SetKnown tells the transport where an operator says that others are.
+func (ms *Members) SetKnown(c *config.Cluster) {
+	known, err := ms.cfg.Peer.KnownPeers()
 	if err != nil {
 		return // Load has checked it
 	}
@@ -87,8 +85,8 @@ func (n *Node) setKnown(c *config.Cluster) {
 		if m, ok := c.Member(name); ok {
 			addrs[m.ID] = addr
 		} else {
-			n.log.Warn("peer.known names a node that is not in this cluster", "name", name)
+			ms.log.Warn("peer.known names a node that is not in this cluster", "name", name)
 		}
 	}
-	n.tr.SetKnown(addrs)
+	ms.host.Links().SetKnown(addrs)
 }

@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
-	"trireme/internal/node/certs"
 	"trireme/internal/pki"
 )
 
@@ -20,7 +19,7 @@ const (
 )
 
 // NewJoinToken implements api.Backend: an invitation for one node, recorded in the cluster settings.
-func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
+func (ms *Members) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
 	if req.TTL == 0 {
 		req.TTL = defaultTokenLife
 	}
@@ -30,15 +29,15 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 	if req.Role == "" {
 		req.Role = config.RoleVoter
 	}
-	token, rec, err := pki.NewJoinToken(n.cfg.API.Advertise, n.certs.Bundle().CADigest(), time.Now(), req.TTL)
+	token, rec, err := pki.NewJoinToken(ms.cfg.API.Advertise, ms.host.CADigest(), time.Now(), req.TTL)
 	if err != nil {
 		return api.JoinTokenResult{}, err
 	}
-	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
-		if err := n.checkTerm(req.IfTerm); err != nil {
+	_, err = ms.Change(ctx, 0, func(c *config.Cluster) error {
+		if err := ms.CheckTerm(req.IfTerm); err != nil {
 			return err
 		}
-		if err := certs.CAStands(c); err != nil {
+		if err := caStands(c); err != nil {
 			return err
 		}
 		if m, taken := c.Member(req.Name); taken && req.Name != "" && !m.Pending {
@@ -57,12 +56,12 @@ func (n *Node) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (api.
 // Join implements api.Backend: the member is recorded and the token bound to it in one change of the settings. reconcile adds it to
 // raft's membership once its daemon is heard of; until then the same token with the same key, or a new one for the same name, can be used again,
 // under a new id: the answer to the first attempt may be lost.
-func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, error) {
+func (ms *Members) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, error) {
 	token, err := pki.ParseJoinToken(req.Token)
 	if err != nil {
 		return api.JoinResult{}, badToken()
 	}
-	ca, err := pki.LoadCA(n.cfg.TLSDir())
+	ca, err := pki.LoadCA(ms.cfg.TLSDir())
 	if err != nil {
 		return api.JoinResult{}, err
 	}
@@ -71,7 +70,7 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 		return api.JoinResult{}, err
 	}
 	// Only the holder of a token may have this node connect anywhere.
-	role, err := n.invited(token, req.CSR)
+	role, err := ms.invited(token, req.CSR)
 	if err != nil {
 		return api.JoinResult{}, err
 	}
@@ -83,13 +82,13 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	}
 	var m config.Member
 	var cert []byte
-	c, err := n.changeCluster(ctx, func(c *config.Cluster) error {
+	c, err := ms.Change(ctx, 0, func(c *config.Cluster) error {
 		i, err := claim(c, token, req.CSR, time.Now())
 		if err != nil {
 			return err
 		}
 		t := c.JoinTokens[i]
-		if err := certs.CAStands(c); err != nil {
+		if err := caStands(c); err != nil {
 			return err
 		}
 		m = req.Member.Known()
@@ -115,9 +114,9 @@ func (n *Node) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, e
 	if err != nil {
 		return api.JoinResult{}, err
 	}
-	n.history.add(n.event("join", 0, m.Name+" joined as "+m.Role))
-	n.poke()
-	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: n.toldToNewcomer()}, nil
+	ms.host.Record("join", "", m.Name+" joined as "+m.Role)
+	ms.host.WakeLoop()
+	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: ms.host.Newcomer()}, nil
 }
 
 // sameKind refuses a logger's token for a node with a mysqld, and the other way round.
@@ -127,13 +126,6 @@ func sameKind(m config.Member, role string) error {
 	}
 	return api.Errorf(api.KindInvalid, "this join token is for a %s, and %s would join as a %s", role, m.Name, m.Role).
 		With("use `trireme join --role %s`, or make another token: `trireme add %s --role %s`", role, m.Name, m.Role)
-}
-
-// toldToNewcomer are the secrets that a new node gets: those that nodes share, and logins of its own.
-func (n *Node) toldToNewcomer() config.Secrets {
-	s := n.shared()
-	s.RenewLogins()
-	return s
 }
 
 // claim finds the record of a join token that is good for the holder of a key. Who has seen it on its way cannot use it once its holder has.
@@ -158,14 +150,13 @@ func claim(c *config.Cluster, token pki.JoinToken, csr []byte, at time.Time) (in
 func csrHash(csr []byte) string { return pki.HashToken(string(csr)) }
 
 // invited is the role that a token is good for, by the settings as this node has them.
-func (n *Node) invited(token pki.JoinToken, csr []byte) (role string, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	i, err := claim(n.cluster, token, csr, time.Now())
+func (ms *Members) invited(token pki.JoinToken, csr []byte) (role string, err error) {
+	c := ms.Current()
+	i, err := claim(c, token, csr, time.Now())
 	if err != nil {
 		return "", err
 	}
-	return n.cluster.JoinTokens[i].Role, nil
+	return c.JoinTokens[i].Role, nil
 }
 
 // dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will
@@ -232,4 +223,12 @@ func nameTaken(c *config.Cluster, name string) error {
 // badToken is the same whatever is wrong with a token, so that nothing can be guessed from the answer.
 func badToken() error {
 	return api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
+}
+
+// caStands refuses newcomers during a change: they would get the CA of one side of it.
+func caStands(c *config.Cluster) error {
+	if c.CAChange != nil {
+		return api.Errorf(api.KindBusy, "the CA is being changed").With("end that first: trireme cert new-ca --finish")
+	}
+	return nil
 }

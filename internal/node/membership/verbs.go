@@ -1,8 +1,9 @@
-package node
+package membership
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"trireme/internal/api"
@@ -10,9 +11,9 @@ import (
 	"trireme/internal/consensus"
 )
 
-// checkTerm refuses what was asked for in view of an older term.
-func (n *Node) checkTerm(want uint64) error {
-	if now := n.cons.Status().Term; want != 0 && want != now {
+// CheckTerm refuses what was asked for in view of an older term.
+func (ms *Members) CheckTerm(want uint64) error {
+	if now := ms.host.Raft().Status().Term; want != 0 && want != now {
 		return api.Errorf(api.KindChanged, "it is term %d, not %d: leadership has moved meanwhile", now, want).
 			With("see `trireme status`; nothing is changed")
 	}
@@ -36,29 +37,29 @@ var (
 		"is being removed", "is removed; its directory is left as it is"}
 	demotion = leaving{"demote", "/demote", func(m *config.Member) { m.Role, m.Move = config.RoleLearner, 0 },
 		func(_ *config.Cluster, st *consensus.Status, id uint64) bool {
-			return !contains(st.Voters, id) && len(st.Outgoing) == 0
+			return !slices.Contains(st.Voters, id) && len(st.Outgoing) == 0
 		},
 		"is being demoted", "is a learner now: it has the data and no vote"}
 )
 
-// Remove implements api.Backend (leader only). The intent is recorded in the settings; reconcile carries it out, also under the
+// Remove implements api.Backend (leader only). The intent is recorded in the settings; Reconcile carries it out, also under the
 // next leader, and the record goes last.
-func (n *Node) Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return n.leave(ctx, req, removal)
+func (ms *Members) Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return ms.leave(ctx, req, removal)
 }
 
 // Demote implements api.Backend (leader only): a voter becomes a learner.
-func (n *Node) Demote(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return n.leave(ctx, req, demotion)
+func (ms *Members) Demote(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
+	return ms.leave(ctx, req, demotion)
 }
 
-func (n *Node) leave(ctx context.Context, req api.MemberRequest, how leaving) (api.MemberResult, error) {
+func (ms *Members) leave(ctx context.Context, req api.MemberRequest, how leaving) (api.MemberResult, error) {
 	var m config.Member
 	change := func(c *config.Cluster) (err error) {
-		if err := n.checkTerm(req.IfTerm); err != nil {
+		if err := ms.CheckTerm(req.IfTerm); err != nil {
 			return err
 		}
-		if m, err = memberOf(c, req.Name); err != nil {
+		if m, err = Of(c, req.Name); err != nil {
 			return err
 		}
 		switch {
@@ -73,36 +74,34 @@ func (n *Node) leave(ctx context.Context, req api.MemberRequest, how leaving) (a
 		if err := editMember(c, m.ID, how.edit); err != nil {
 			return err
 		}
-		return n.mayChange(c)
+		return ms.mayChange(c)
 	}
-	n.mu.Lock()
-	c := n.cluster.Clone()
-	n.mu.Unlock()
+	c := ms.Current().Clone()
 	if err := change(c); err != nil {
 		return api.MemberResult{}, err
 	}
-	if m.ID == n.id.ID {
-		return n.leaveFirst(ctx, m, req, how)
+	if m.ID == ms.id.ID {
+		return ms.leaveFirst(ctx, m, req, how)
 	}
-	c, err := n.changeCluster(ctx, change)
+	c, err := ms.Change(ctx, 0, change)
 	if err != nil {
 		return api.MemberResult{}, err
 	}
-	n.history.add(n.askedEvent(ctx, how.verb, 0, fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID, how.now)))
-	err = n.awaitMembers(ctx, m.Name+" "+how.now, func(c *config.Cluster, st *consensus.Status) bool { return how.done(c, st, m.ID) })
-	return n.memberResult(c.Version, m.Name, m.Name+" "+how.then), err
+	ms.host.Record(how.verb, api.WhoAsked(ctx), fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID, how.now))
+	err = ms.awaitMembers(ctx, m.Name+" "+how.now, func(c *config.Cluster, st *consensus.Status) bool { return how.done(c, st, m.ID) })
+	return ms.Result(c.Version, m.Name, m.Name+" "+how.then), err
 }
 
 // leaveFirst is leave of the leader itself: it hands leadership over as in a switchover, and asks the next leader for the rest.
-func (n *Node) leaveFirst(ctx context.Context, m config.Member, req api.MemberRequest, how leaving) (api.MemberResult, error) {
-	sw, err := n.Switchover(ctx, api.SwitchoverRequest{OpenTrxWait: req.OpenTrxWait, IfTerm: req.IfTerm})
+func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.MemberRequest, how leaving) (api.MemberResult, error) {
+	sw, err := ms.host.Switchover(ctx, api.SwitchoverRequest{OpenTrxWait: req.OpenTrxWait, IfTerm: req.IfTerm})
 	if err != nil {
 		e := api.Errorf(api.KindOf(err), "%s leads, and did not hand leadership over: %v", m.Name, err)
 		return api.MemberResult{}, e.With("nothing else is changed")
 	}
 	req.IfTerm = 0
 	var res api.MemberResult
-	if err := n.api.Forward(ctx, how.path, req, &res); err != nil {
+	if err := ms.host.Forward(ctx, how.path, req, &res); err != nil {
 		e := api.Errorf(api.KindOf(err), "%s has handed leadership over to %s, and the rest did not follow: %v", m.Name, sw.To, err)
 		return api.MemberResult{}, e.With("see `trireme status`; `trireme %s %s` may be asked for again", how.verb, m.Name)
 	}
@@ -112,19 +111,19 @@ func (n *Node) leaveFirst(ctx context.Context, m config.Member, req api.MemberRe
 
 // Promote implements api.Backend (leader only): learners become voters as soon as all of them have caught up; other members give
 // up their votes at that moment.
-func (n *Node) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberResult, error) {
+func (ms *Members) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberResult, error) {
 	if len(req.Names) == 0 {
 		return api.MemberResult{}, api.Errorf(api.KindInvalid, "name a node to promote")
 	}
 	var in, out []config.Member
-	c, err := n.changeCluster(ctx, func(c *config.Cluster) (err error) {
-		if err := n.checkTerm(req.IfTerm); err != nil {
+	c, err := ms.Change(ctx, 0, func(c *config.Cluster) (err error) {
+		if err := ms.CheckTerm(req.IfTerm); err != nil {
 			return err
 		}
-		if in, out, err = n.editMove(c, req); err != nil {
+		if in, out, err = ms.editMove(c, req); err != nil {
 			return err
 		}
-		return n.mayChange(c)
+		return ms.mayChange(c)
 	})
 	if err != nil {
 		return api.MemberResult{}, err
@@ -133,24 +132,24 @@ func (n *Node) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberR
 	if len(out) > 0 {
 		text += ", and at that moment " + namesOf(out) + plural(out, " gives up its vote", " give up their votes")
 	}
-	if _, leads := byID(out, n.id.ID); leads {
-		text += "; " + n.id.Name + " leads and hands leadership over first"
+	if _, leads := byID(out, ms.id.ID); leads {
+		text += "; " + ms.id.Name + " leads and hands leadership over first"
 	}
-	n.history.add(n.askedEvent(ctx, "role", 0, text+", on an operator's request"))
-	n.task(n.reconcile)
-	return n.memberResult(c.Version, req.Names[0], text), nil
+	ms.host.Record("role", api.WhoAsked(ctx), text+", on an operator's request")
+	ms.host.Go(ms.Reconcile)
+	return ms.Result(c.Version, req.Names[0], text), nil
 }
 
 // editMove makes the change that a promotion asks for.
-func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []config.Member, err error) {
-	known := n.census()
+func (ms *Members) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []config.Member, err error) {
+	known := ms.Census()
 	seen := map[string]bool{}
 	var move uint64
 	if len(req.Demote)+len(req.Remove) > 0 {
 		move = c.Version + 1
 	}
 	edit := func(name string, check func(config.Member) error, change func(*config.Member)) (m config.Member, err error) {
-		if m, err = memberOf(c, name); err != nil {
+		if m, err = Of(c, name); err != nil {
 			return m, err
 		}
 		switch {
@@ -218,14 +217,12 @@ func (n *Node) editMove(c *config.Cluster, req api.PromoteRequest) (in, out []co
 
 // mayChange says why the votes must not change to what changed settings wish. Learners that are part of a move count as if they had caught
 // up: until they have, nothing happens.
-func (n *Node) mayChange(c *config.Cluster) error {
-	n.mu.Lock()
-	before := n.cluster
-	n.mu.Unlock()
+func (ms *Members) mayChange(c *config.Cluster) error {
+	before := ms.Current()
 	if err := newlyUnmet(before, c); err != nil {
 		return err // before a leader that is to leave hands over
 	}
-	known := n.census()
+	known := ms.Census()
 	var in, out []uint64
 	for _, m := range c.Members {
 		s := known.Nodes[m.ID]
@@ -258,23 +255,23 @@ func byID(ms []config.Member, id uint64) (config.Member, bool) {
 }
 
 // awaitMembers waits until a change that is recorded is in force.
-func (n *Node) awaitMembers(ctx context.Context, what string, done func(*config.Cluster, *consensus.Status) bool) error {
+func (ms *Members) awaitMembers(ctx context.Context, what string, done func(*config.Cluster, *consensus.Status) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()
-	n.reconcile(ctx)
+	ms.Reconcile(ctx)
 	for {
-		st := n.cons.Status()
-		n.mu.Lock()
-		c := n.cluster
-		n.mu.Unlock()
+		st := ms.host.Raft().Status()
+		c := ms.Current()
 		if done(c, &st) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			if err := n.warnings.problem(membershipChange); err != nil {
-				what += fmt.Sprintf(" (%v)", err)
+			ms.mu.Lock()
+			if ms.waits != nil {
+				what += fmt.Sprintf(" (%v)", ms.waits)
 			}
+			ms.mu.Unlock()
 			return api.Errorf(api.KindTimeout, "%s, which has not come to its end in time", what).
 				With("it is recorded and continues by itself once there is a quorum; see `trireme status`")
 		case <-time.After(memberPoll):

@@ -1,7 +1,8 @@
-package node
+package membership
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,37 +13,41 @@ import (
 
 // Limits of changes of the membership.
 const (
-	reinitTimeout     = 10 * time.Second
 	memberPoll        = 20 * time.Millisecond
 	memberTimeout     = 60 * time.Second // until a change of the membership is in force
 	promoteLearnerLag = 1024             // entries that a learner may be behind when it is made a voter
 )
 
-// census is ledger's, with an operator's words for what it finds.
-type census struct{ ledger.Census }
+// Census is ledger's, with an operator's words for what it finds.
+type Census struct{ ledger.Census }
 
-func (n *Node) census() census {
-	st := n.cons.Status()
-	begin := n.rlog.Boundary()
-	v := n.view()
+// Census is who holds a vote and healthy data, as this node knows.
+func (ms *Members) Census() Census {
+	st := ms.host.Raft().Status()
+	begin := ms.host.Log().Boundary()
+	peers := ms.gossip.Peers()
 	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}
-	c.Nodes[n.id.ID] = ledger.CensusNode{Name: n.id.Name, Voter: contains(st.Voters, n.id.ID), Live: true,
-		Data: n.id.Role != config.RoleLogger, Ready: n.myStatus().Ready}
-	for _, p := range v.Peers {
-		c.Nodes[p.ID] = ledger.CensusNode{Name: p.Name, Voter: contains(st.Voters, p.ID), Live: p.Live, Data: p.Data, Ready: p.Live && p.Ready}
+	c.Nodes[ms.id.ID] = ledger.CensusNode{Name: ms.id.Name, Voter: slices.Contains(st.Voters, ms.id.ID), Live: true,
+		Data: ms.id.Role != config.RoleLogger, Ready: ms.host.Ready()}
+	for _, m := range ms.Current().Members {
+		if p := peers[m.ID]; m.ID != ms.id.ID {
+			c.Nodes[m.ID] = ledger.CensusNode{Name: m.Name, Voter: slices.Contains(st.Voters, m.ID), Live: p.Fresh(),
+				Data: m.Role != config.RoleLogger, Ready: p.Fresh() && p.Ready}
+		}
 	}
-	return census{c}
+	return Census{c}
 }
 
 // majority of a number of voters.
 func majority(voters int) int { return voters/2 + 1 }
 
-func (c census) whyNotKept(id uint64) string {
+// WhyNotKept is the problem with giving up the data of a node.
+func (c Census) WhyNotKept(id uint64) string {
 	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none", c.Without(id).Holders)
 }
 
 // mayLeave says why the voters out must keep their votes when in get one at the same moment, nil if they need not.
-func (c census) mayLeave(in, out []uint64) error {
+func (c Census) mayLeave(in, out []uint64) error {
 	names := make([]string, len(out))
 	for i, id := range out {
 		names[i] = c.Nodes[id].Name
@@ -71,8 +76,8 @@ func (c census) mayLeave(in, out []uint64) error {
 	return nil
 }
 
-// memberOf finds a member of some settings for an operator.
-func memberOf(c *config.Cluster, name string) (config.Member, error) {
+// Of finds a member of some settings for an operator.
+func Of(c *config.Cluster, name string) (config.Member, error) {
 	m, ok := c.Member(name)
 	if !ok {
 		return m, api.Errorf(api.KindNotFound, "no node %q; nodes are %s", name, strings.Join(c.Names(), " "))
@@ -80,9 +85,9 @@ func memberOf(c *config.Cluster, name string) (config.Member, error) {
 	return m, nil
 }
 
-// memberResult tells an operator what the cluster can bear now.
-func (n *Node) memberResult(version uint64, name, message string) api.MemberResult {
-	k := n.census().Without(0)
+// Result tells an operator what the cluster can bear now.
+func (ms *Members) Result(version uint64, name, message string) api.MemberResult {
+	k := ms.Census().Without(0)
 	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.Voters, Survives: max(0, k.Voters-majority(k.Voters))}
 }
 

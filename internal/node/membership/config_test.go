@@ -1,4 +1,4 @@
-package node
+package membership
 
 import (
 	"strings"
@@ -28,12 +28,12 @@ func TestRollbackRefused(t *testing.T) {
 	if err := rollback(c.Clone(), &res); err == nil {
 		t.Error("a version to come")
 	}
-	n := newTestNode(t, func(d *testDir) { d.cluster = next })
-	if v := n.ConfigHistory(t.Context()); v.Oldest != 4 || v.Version != 5 || len(v.Revisions) != 1 || v.Revisions[0].By != "operator from here" {
+	ms, _ := newTest(t, next)
+	if v := ms.ConfigHistory(t.Context()); v.Oldest != 4 || v.Version != 5 || len(v.Revisions) != 1 || v.Revisions[0].By != "operator from here" {
 		t.Errorf("%+v", v)
 	}
-	n.setClusterLocked(c)
-	if v := n.ConfigHistory(t.Context()); v.Revisions == nil || v.Oldest != 4 {
+	ms, _ = newTest(t, c)
+	if v := ms.ConfigHistory(t.Context()); v.Revisions == nil || v.Oldest != 4 {
 		t.Errorf("%+v", v)
 	}
 }

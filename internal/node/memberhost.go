@@ -1,0 +1,59 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/node/membership"
+	"trireme/internal/raftlog"
+)
+
+// memberHost is what membership sees of this node.
+type memberHost struct{ n *Node }
+
+func (h memberHost) Raft() membership.Raft { return h.n.cons }
+
+func (h memberHost) Log() *raftlog.Log { return h.n.rlog }
+
+func (h memberHost) Links() membership.Links { return h.n.tr }
+
+func (h memberHost) AwaitLease(ctx context.Context, patience time.Duration) error {
+	return h.n.awaitLease(ctx, patience)
+}
+
+func (h memberHost) Ready() bool { return h.n.myStatus().Ready }
+
+func (h memberHost) MayBeRead(term, id uint64) bool { return h.n.reads.MayBeRead(term, id) }
+
+func (h memberHost) Adopted(c *config.Cluster) {
+	n := h.n
+	n.tendDelay()
+	n.certs.SettingsChanged(c)
+	if c.Disbanded != nil {
+		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
+	}
+}
+
+func (h memberHost) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
+	return h.n.Switchover(ctx, req)
+}
+
+func (h memberHost) Forward(ctx context.Context, path string, body, answer any) error {
+	return h.n.api.Forward(ctx, path, body, answer)
+}
+
+func (h memberHost) CADigest() string { return h.n.certs.Bundle().CADigest() }
+
+func (h memberHost) Newcomer() config.Secrets { return h.n.toldToNewcomer() }
+
+func (h memberHost) Record(kind, by, text string) { h.n.Record(kind, by, text) }
+
+func (h memberHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
+
+func (h memberHost) Go(f func(ctx context.Context)) { h.n.task(f) }
+
+func (h memberHost) WakeLoop() { h.n.poke() }
+
+func (h memberHost) Fail(err error) { h.n.fail(err) }

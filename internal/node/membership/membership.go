@@ -1,0 +1,110 @@
+// Package membership is who belongs to a cluster, and by which settings it goes: the committed settings
+// (config.Cluster) and their changes, joining, roles, giving and taking of votes, and what must not be given up.
+//
+// An operator's wish is a change of the settings. The leader then brings Raft's membership in line with them, step by
+// step (Reconcile), and takes out of the settings what is done.
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/api"
+	"trireme/internal/config"
+	"trireme/internal/consensus"
+	"trireme/internal/node/gossip"
+	"trireme/internal/raftlog"
+)
+
+// Requests between daemons.
+const (
+	// ReqSettings has no body; answered with the committed cluster settings.
+	ReqSettings uint8 = 4
+	// ReqAddress has a config.Member as its body; answered when the settings hold the requester's addresses.
+	ReqAddress uint8 = 21
+)
+
+// ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave
+// it down.
+var ErrFinal = errors.New("starting this node again does not help")
+
+// Raft is what membership asks of consensus.Node.
+type Raft interface {
+	Status() consensus.Status
+	Propose(ctx context.Context, data []byte) (index, term uint64, err error)
+	ProposeInTerm(ctx context.Context, term uint64, data []byte) (uint64, error)
+	ProposeConfChange(ctx context.Context, c *raftpb.ConfChangeV2) error
+	WaitApplied(ctx context.Context, index uint64) error
+}
+
+// Links are the links to the other members.
+type Links interface {
+	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	SetPeers(addrs map[uint64]string)
+	SetKnown(addrs map[uint64]string)
+}
+
+// Host is the rest of the member.
+type Host interface {
+	Raft() Raft
+	Log() *raftlog.Log
+	Links() Links
+	// AwaitLease waits until a majority answers this node as its leader.
+	AwaitLease(ctx context.Context, patience time.Duration) error
+	// Ready says whether this node's mysqld is judged and fed.
+	Ready() bool
+	// MayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
+	MayBeRead(term, id uint64) bool
+	// Adopted is told of settings that came into force.
+	Adopted(c *config.Cluster)
+	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
+	// Forward asks the leader's API.
+	Forward(ctx context.Context, path string, body, answer any) error
+	// CADigest is of the CA that has signed this node's certificate.
+	CADigest() string
+	// Newcomer are the secrets that a new node gets.
+	Newcomer() config.Secrets
+	// Record adds to the history; by is who asked for it, empty: the node itself.
+	Record(kind, by, text string)
+	// IsNew says whether an attempt at what has failed in a way that was not told yet.
+	IsNew(what string, err error) bool
+	// Go runs f on a goroutine that the node waits for when it stops.
+	Go(f func(ctx context.Context))
+	WakeLoop()
+	// Fail ends this run of the node.
+	Fail(err error)
+}
+
+// Members is of one member. Its methods may be called from any goroutine.
+type Members struct {
+	cfg    config.Node
+	id     config.Identity
+	gossip *gossip.Gossip
+	host   Host
+	log    *slog.Logger
+
+	current  atomic.Pointer[config.Cluster] // committed settings; immutable, replaced whole
+	changing chan struct{}                  // full while a change of them is made here
+	saving   sync.Mutex                     // held while the copy of them is written
+	unsaved  atomic.Bool                    // it could not be
+
+	mu    sync.Mutex // never held over a call of the host
+	setAt uint64     // index of the entry that set current
+	waits error      // why what is due of a change of Raft's membership waits
+}
+
+// New makes the part of a member that begins with the settings of its copy.
+func New(cfg config.Node, id config.Identity, c *config.Cluster, g *gossip.Gossip, host Host, log *slog.Logger) *Members {
+	ms := &Members{cfg: cfg, id: id, gossip: g, host: host, log: log, changing: make(chan struct{}, 1)}
+	ms.current.Store(c)
+	return ms
+}
+
+// Current are the settings in force.
+func (ms *Members) Current() *config.Cluster { return ms.current.Load() }
