@@ -519,8 +519,6 @@ func (n *Node) disperse(d *config.Disbanded, version uint64) {
 }
 
 func (n *Node) mayDisperse(d *config.Disbanded, version uint64) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if d.Source == n.id.Name {
 		return !slices.ContainsFunc(n.Settings().Members, func(m config.Member) bool {
 			p := n.gossip.Peers()[m.ID]
@@ -528,6 +526,5 @@ func (n *Node) mayDisperse(d *config.Disbanded, version uint64) bool {
 		})
 	}
 	m, _ := n.Settings().Member(d.Source)
-	p := n.gossip.Peers()[m.ID]
-	return !p.Fresh()
+	return !n.gossip.Peers()[m.ID].Fresh()
 }

@@ -235,7 +235,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`gauge\("(\w+)"|NewDesc\("trireme_(\w+)"|Name: "(\w+)"`).FindAllSubmatch(source, -1) {
+		for _, m := range regexp.MustCompile(`(?:gauge|locked)\("(\w+)"|NewDesc\("trireme_(\w+)"|Name: "(\w+)"`).FindAllSubmatch(source, -1) {
 			registered["trireme_"+string(m[1])+string(m[2])+string(m[3])] = true
 		}
 	}

@@ -31,6 +31,7 @@ func (h memberHost) Adopted(c *config.Cluster) {
 	n := h.n
 	n.tendDelay()
 	n.certs.SettingsChanged(c)
+	n.poke()
 	if c.Disbanded != nil {
 		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
 	}
@@ -53,7 +54,5 @@ func (h memberHost) Record(kind, by, text string) { h.n.Record(kind, by, text) }
 func (h memberHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
 
 func (h memberHost) Go(f func(ctx context.Context)) { h.n.task(f) }
-
-func (h memberHost) WakeLoop() { h.n.poke() }
 
 func (h memberHost) Fail(err error) { h.n.fail(err) }

@@ -23,20 +23,23 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "trireme", Name: name, Help: help},
 			func() float64 { st := n.cons.Status(); return f(&st) }))
 	}
+	locked := func(name, help string, f func(st *consensus.Status) float64) {
+		gauge(name, help, func(st *consensus.Status) float64 {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return f(st)
+		})
+	}
 	gauge("raft_term", "Raft term.", func(st *consensus.Status) float64 { return float64(st.Term) })
 	gauge("raft_commit_index", "Raft commit index.", func(st *consensus.Status) float64 { return float64(st.Commit) })
 	gauge("raft_last_index", "Last index of this node's raft log.", func(st *consensus.Status) float64 { return float64(st.LastIndex) })
 	gauge("raft_durable_index", "Highest index that this node has fsynced.", func(st *consensus.Status) float64 { return float64(st.Durable) })
 	gauge("raft_is_leader", "1 on the raft leader.", func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
 	gauge("raft_log_bytes", "Bytes that the log's segments take.", func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
-	gauge("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.", func(*consensus.Status) float64 {
 		return one(n.pinned != "")
 	})
-	gauge("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.", func(*consensus.Status) float64 {
 		return one(n.bound != "")
 	})
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
@@ -48,8 +51,6 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		return one(s.State() == ha.ServerReady)
 	})
 	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
 		return one(n.Settings().PausedAt(time.Now()))
 	})
 	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
@@ -64,58 +65,42 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.", func(*consensus.Status) float64 {
 		return n.acks.LongestWait().For.Seconds()
 	})
-	gauge("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
 		return float64(n.srv.backlog.Applied)
 	})
-	gauge("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader; "+
+	locked("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader; "+
 		"NaN while no leader is heard.", func(st *consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
 		if !n.hearsLeaderLocked(st) {
 			return math.NaN()
 		}
 		lag, _ := n.lagLocked()
 		return lag.Seconds()
 	})
-	gauge("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.", func(st *consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.", func(st *consensus.Status) float64 {
 		if !n.hearsLeaderLocked(st) {
 			return math.NaN()
 		}
 		_, bytes := n.lagLocked()
 		return float64(bytes)
 	})
-	gauge("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
 		return one(n.full != "")
 	})
-	gauge("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
 		_, bytes := n.lagLocked()
 		if s := n.catchUpLocked(bytes); s != nil {
 			return *s
 		}
 		return 0
 	})
-	gauge("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.", func(*consensus.Status) float64 {
 		return n.delayLocked().Seconds()
 	})
-	gauge("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.", func(*consensus.Status) float64 {
 		v := n.delayViewLocked()
 		return one(v != nil && v.Stopped)
 	})
-	gauge("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {
 		return one(n.srv.failure != nil)
 	})
 	gauge("apply_blocked", "1 while a committed entry cannot be applied and no node that answers has what it did.", func(*consensus.Status) float64 {
@@ -123,14 +108,10 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	})
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "trireme", Name: "apply_heals_total",
 		Help: "Times that this node gave its data up since its applier could not apply an entry or had left one out, or a session had ended an XA transaction."}, func() float64 { return float64(n.heals.Load()) }))
-	gauge("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
 		return n.srv.heavy.Seconds()
 	})
-	gauge("heavy_replay_seconds", "About how long a follower will apply what is heavy and under way on this leader.", func(*consensus.Status) (sum float64) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+	locked("heavy_replay_seconds", "About how long a follower will apply what is heavy and under way on this leader.", func(*consensus.Status) (sum float64) {
 		for _, h := range n.heavyLocked() {
 			sum += h.ReplaySeconds
 		}

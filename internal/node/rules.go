@@ -22,8 +22,6 @@ const (
 
 // whyUnmet says whose log a rule waits for.
 func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	var late []string
 	for _, v := range m.Voters {
 		member, _ := n.Settings().MemberByID(v.ID)

@@ -425,8 +425,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	close(n.ready)
-	n.members.SetKnown(n.Settings())
-	n.members.SetPeers(n.Settings())
+	n.members.Start()
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
 		n.cons.Campaign() // nobody else can lead
 	}
@@ -434,7 +433,7 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.syncHistory)
 	n.every(time.Second, n.members.Reconcile)
 	n.every(time.Second, n.members.SayAddress)
-	n.every(time.Second, n.members.Fetch)
+	n.every(time.Second, n.members.FetchSettings)
 	n.every(time.Second, n.watchMembers)
 	n.every(time.Second, n.watchOpen)
 	n.every(boundInterval, n.purge)

@@ -31,7 +31,7 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 	fetched := make(chan struct{})
 	go func() {
 		defer close(fetched)
-		n.members.Fetch(t.Context())
+		n.members.FetchSettings(t.Context())
 	}()
 	<-other.asked
 	changed := make(chan struct{})
@@ -84,7 +84,7 @@ func TestUnreadableSettings(t *testing.T) {
 	close(other.answer)
 	connectTestPeer(t, n, other)
 	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: 7}}
-	n.members.Fetch(t.Context())
+	n.members.FetchSettings(t.Context())
 	select {
 	case err := <-n.fatal:
 		if !errors.Is(err, config.ErrNewer) || !errors.Is(final(err), ErrFinal) {

@@ -73,20 +73,3 @@ func withAddresses(m, from config.Member) config.Member {
 	}
 	return m
 }
-
-// SetKnown tells the transport where an operator says that others are.
-func (ms *Members) SetKnown(c *config.Cluster) {
-	known, err := ms.cfg.Peer.KnownPeers()
-	if err != nil {
-		return // Load has checked it
-	}
-	addrs := map[uint64]string{}
-	for name, addr := range known {
-		if m, ok := c.Member(name); ok {
-			addrs[m.ID] = addr
-		} else {
-			ms.log.Warn("peer.known names a node that is not in this cluster", "name", name)
-		}
-	}
-	ms.host.Links().SetKnown(addrs)
-}

@@ -42,7 +42,6 @@ func (ms *Members) ChangeConfig(ctx context.Context, req api.ConfigChange) (api.
 		return api.ConfigView{}, err
 	}
 	ms.log.Info("cluster settings changed", "set", fmt.Sprint(req.Set), "version", c.Version)
-	ms.host.WakeLoop()
 	return configView(c), nil
 }
 
@@ -84,7 +83,6 @@ func (ms *Members) RollbackConfig(ctx context.Context, req api.ConfigRollback) (
 	}
 	res.Version = c.Version
 	ms.log.Info("cluster settings rolled back", "to", req.To, "version", c.Version)
-	ms.host.WakeLoop()
 	return res, nil
 }
 
@@ -143,7 +141,6 @@ func (ms *Members) setPause(ctx context.Context, p *config.Pause) (api.PauseResu
 	}
 	res := api.PauseResult{Pause: PauseView(c), Before: before}
 	ms.log.Warn("automatic failover", "paused", res.Pause != nil)
-	ms.host.WakeLoop()
 	return res, nil
 }
 

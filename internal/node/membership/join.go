@@ -115,7 +115,6 @@ func (ms *Members) Join(ctx context.Context, req api.JoinRequest) (api.JoinResul
 		return api.JoinResult{}, err
 	}
 	ms.host.Record("join", "", m.Name+" joined as "+m.Role)
-	ms.host.WakeLoop()
 	return api.JoinResult{ID: m.ID, Cert: cert, CA: ca.CertPEM(), CAKey: key, Cluster: c, Secrets: ms.host.Newcomer()}, nil
 }
 

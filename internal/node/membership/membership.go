@@ -61,7 +61,7 @@ type Host interface {
 	Ready() bool
 	// MayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
 	MayBeRead(term, id uint64) bool
-	// Adopted is told of settings that came into force.
+	// Adopted is told of settings that came into force, and wakes the loop.
 	Adopted(c *config.Cluster)
 	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
 	// Forward asks the leader's API.
@@ -76,7 +76,6 @@ type Host interface {
 	IsNew(what string, err error) bool
 	// Go runs f on a goroutine that the node waits for when it stops.
 	Go(f func(ctx context.Context))
-	WakeLoop()
 	// Fail ends this run of the node.
 	Fail(err error)
 }

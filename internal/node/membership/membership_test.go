@@ -67,7 +67,6 @@ func (*testHost) Ready() bool                   { return true }
 func (*testHost) MayBeRead(uint64, uint64) bool { return false }
 func (*testHost) Adopted(*config.Cluster)       {}
 func (*testHost) Record(string, string, string) {}
-func (*testHost) WakeLoop()                     {}
 func (h *testHost) Fail(err error)              { fmt.Fprintln(&h.log, err) }
 
 func (*testHost) AwaitLease(context.Context, time.Duration) error { return nil }
@@ -226,7 +225,7 @@ func TestSettingsAreSavedLater(t *testing.T) {
 	next.Version++
 	ms.adopt(9, next)
 	ms.cfg.Dir = dir
-	ms.Fetch(t.Context())
+	ms.FetchSettings(t.Context())
 	if got, err := config.LoadCluster(dir); err != nil || got.Version != next.Version {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -57,9 +57,8 @@ func (ms *Members) adopt(index uint64, c *config.Cluster) {
 		ms.host.Fail(err)
 		return
 	}
-	ms.SetPeers(c)
+	ms.setPeers(c)
 	ms.host.Adopted(c)
-	ms.host.WakeLoop()
 }
 
 // tellLeaving logs who leaves the cluster by a change of the settings, or has left it.
@@ -75,7 +74,7 @@ func (ms *Members) tellLeaving(before, c *config.Cluster) {
 	}
 }
 
-// saveSettings writes the copy of the settings that the next start begins with. A disk that is full may take it later (Fetch).
+// saveSettings writes the copy of the settings that the next start begins with. A disk that is full may take it later (FetchSettings).
 func (ms *Members) saveSettings() {
 	ms.saving.Lock()
 	defer ms.saving.Unlock()
@@ -96,9 +95,9 @@ func (ms *Members) Check(c *config.Cluster) error {
 		ErrFinal, ms.id.Name, ms.id.ID, ms.id.Cluster, ms.cfg.Dir)
 }
 
-// Fetch asks for newer settings than this node has. The log does not bring those that were committed below where it begins
+// FetchSettings asks for newer settings than this node has. The log does not bring those that were committed below where it begins
 // after a snapshot, nor does it reach a node that was removed meanwhile. What another node has is committed.
-func (ms *Members) Fetch(ctx context.Context) {
+func (ms *Members) FetchSettings(ctx context.Context) {
 	if ms.unsaved.Load() {
 		ms.saveSettings()
 	}
@@ -139,8 +138,25 @@ func (ms *Members) Fetch(ctx context.Context) {
 	}
 }
 
-// SetPeers tells the transport where the other members are.
-func (ms *Members) SetPeers(c *config.Cluster) {
+// Start tells the transport where the other members are, as the settings and this node's operator say.
+func (ms *Members) Start() {
+	known, err := ms.cfg.Peer.KnownPeers()
+	if err != nil {
+		return // Load has checked it
+	}
+	c, addrs := ms.Current(), map[uint64]string{}
+	for name, addr := range known {
+		if m, ok := c.Member(name); ok {
+			addrs[m.ID] = addr
+		} else {
+			ms.log.Warn("peer.known names a node that is not in this cluster", "name", name)
+		}
+	}
+	ms.host.Links().SetKnown(addrs)
+	ms.setPeers(c)
+}
+
+func (ms *Members) setPeers(c *config.Cluster) {
 	addrs := make(map[uint64]string, len(c.Members))
 	for _, m := range c.Members {
 		if m.ID != ms.id.ID {
@@ -150,8 +166,8 @@ func (ms *Members) SetPeers(c *config.Cluster) {
 	ms.host.Links().SetPeers(addrs)
 }
 
-// Change proposes a change of the settings and returns once it is committed. change gets a copy. term is of a leader of
-// one certain term (S7); 0: of any.
+// Change proposes a change of the settings and returns once it is committed and in force here. change gets a copy. term is
+// in which this node has to lead (S7); 0: any.
 func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster, error) {
 	if err := ms.awaitTurn(ctx); err != nil {
 		return nil, err
