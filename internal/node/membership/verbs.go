@@ -66,10 +66,10 @@ func (ms *Members) leave(ctx context.Context, req api.MemberRequest, how leaving
 		case m.Removing:
 			return api.Errorf(api.KindAlready, "%s is being removed already (settings version %d)", m.Name, c.Version).
 				With("that continues by itself; see `trireme status`")
-		case how.verb == demotion.verb && m.Role == config.RoleLogger:
-			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
-		case how.verb == demotion.verb && m.Role == config.RoleLearner:
-			return api.Errorf(api.KindAlready, "%s is a learner already (settings version %d)", m.Name, c.Version)
+		case how.verb == demotion.verb:
+			if err := mayBecome(c, m, config.RoleLearner); err != nil {
+				return err
+			}
 		}
 		if err := editMember(c, m.ID, how.edit); err != nil {
 			return err
@@ -169,18 +169,9 @@ func (ms *Members) editMove(c *config.Cluster, req api.PromoteRequest) (in, out 
 			change(m)
 		})
 	}
-	not := func(m config.Member, role string) error {
-		switch m.Role {
-		case config.RoleLogger:
-			return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
-		case role:
-			return api.Errorf(api.KindAlready, "%s is a %s already (settings version %d)", m.Name, role, c.Version)
-		}
-		return nil
-	}
 	for _, name := range req.Names {
 		m, err := edit(name, func(m config.Member) error {
-			if err := not(m, config.RoleVoter); err != nil {
+			if err := mayBecome(c, m, config.RoleVoter); err != nil {
 				return err
 			}
 			if !known.Nodes[m.ID].Live {
@@ -198,7 +189,7 @@ func (ms *Members) editMove(c *config.Cluster, req api.PromoteRequest) (in, out 
 		in = append(in, m)
 	}
 	for _, name := range req.Demote {
-		m, err := edit(name, func(m config.Member) error { return not(m, config.RoleLearner) },
+		m, err := edit(name, func(m config.Member) error { return mayBecome(c, m, config.RoleLearner) },
 			func(m *config.Member) { m.Role = config.RoleLearner })
 		if err != nil {
 			return nil, nil, err
@@ -213,6 +204,17 @@ func (ms *Members) editMove(c *config.Cluster, req api.PromoteRequest) (in, out 
 		out = append(out, m)
 	}
 	return in, out, nil
+}
+
+// mayBecome says why a member cannot be given a role; nil: it can.
+func mayBecome(c *config.Cluster, m config.Member, role string) error {
+	switch m.Role {
+	case config.RoleLogger:
+		return api.Errorf(api.KindConflict, "%s is a logger: without data it can be nothing else", m.Name)
+	case role:
+		return api.Errorf(api.KindAlready, "%s is a %s already (settings version %d)", m.Name, role, c.Version)
+	}
+	return nil
 }
 
 // mayChange says why the votes must not change to what changed settings wish. Learners that are part of a move count as if they had caught
