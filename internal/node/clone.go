@@ -61,7 +61,7 @@ func (n *Node) tendClone(ctx context.Context) {
 
 // ReplacePassword has trireme_clone get another password, as it does by itself when a node is shut out.
 func (n *Node) ReplacePassword(ctx context.Context, _ api.ReplaceRequest) (res api.ReplaceResult, err error) {
-	_, err = n.changeCluster(ctx, func(c *config.Cluster) error {
+	_, err = n.members.Change(ctx, 0, func(c *config.Cluster) error {
 		if c.Rotate {
 			return api.Errorf(api.KindAlready, "trireme_clone is being given another password now")
 		}
