@@ -26,7 +26,7 @@ func TestMayOpen(t *testing.T) {
 		s.Ready()
 		s.Promote(term)
 	}
-	settings := n.cluster
+	settings := n.Settings().Clone()
 	for _, c := range []struct {
 		name   string
 		change func()
@@ -43,10 +43,10 @@ func TestMayOpen(t *testing.T) {
 		{"a fence", func() { n.lives.Change((*lifecycle.Status).Fence) }, l, term, ha.PhasePromoting, false},
 		{"raft is in another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term + 1) }) }, l, term + 1, ha.PhasePromoting, false},
 		{"it serves another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term - 1) }) }, l, term, ha.PhasePromoting, false},
-		{"the end of the cluster", func() { n.cluster = n.cluster.Clone(); n.cluster.Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting, false},
-		{"a decision", func() { n.cluster = n.cluster.Clone(); n.cluster.DeclareVoid(config.Void{Index: 9}) }, l, term, ha.PhasePromoting, false},
+		{"the end of the cluster", func() { n.Settings().Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting, false},
+		{"a decision", func() { n.Settings().DeclareVoid(config.Void{Index: 9}) }, l, term, ha.PhasePromoting, false},
 	} {
-		n.cluster = settings
+		*n.Settings() = *settings.Clone()
 		n.lives.Change(promoting)
 		c.change()
 		if err := n.mayOpen(c.life, c.term, c.from); (err == nil) != c.may {
