@@ -53,7 +53,7 @@ func TestMayOpen(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	n.cluster = settings
+	*n.Settings() = *settings.Clone()
 	n.lives.Change(promoting)
 	if err := n.noteOpened(l, term, ha.PhasePromoting); err != nil || n.view().Open != 1 {
 		t.Errorf("%v; %d takes writes", err, n.view().Open)
