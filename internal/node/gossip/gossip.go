@@ -1,8 +1,9 @@
-// Package gossip is what the members tell each other of themselves, several times a second, and what a member knows of the
-// others by that: how each of them is, for how long it has been silent, and who took writes last.
+// Package gossip is what the members tell each other of themselves, several times a second, and what a member knows
+// of the others by that: how each of them is, for how long it has been silent, and who took writes last.
 //
 // What was heard is an immutable snapshot (Peers), replaced whole when something comes, so that readers need no lock.
-// Nothing that safety hangs on rests on it but one: the lease follows the shortest election timeout of any member (S10).
+// Nothing that safety hangs on rests on it but one: the lease follows the shortest election timeout of any member
+// (S10).
 package gossip
 
 import (
@@ -225,8 +226,8 @@ func (g *Gossip) View(m config.Member) api.MemberView {
 // missing.
 const silentLimit = 1500 * time.Millisecond
 
-// Silent says whether a member that was heard of has given no sign of life for so long that what it told last may not be
-// so any more. It is for what people see: elections and fences go by raft and its leases.
+// Silent says whether a member that was heard of has given no sign of life for so long that what it told last may not
+// be so any more. It is for what people see: elections and fences go by raft and its leases.
 func (g *Gossip) Silent(id uint64) bool {
 	p := g.Peers()[id]
 	if p == nil {

@@ -35,8 +35,8 @@ func (*testHost) Status() Status              { return Status{} }
 func (h *testHost) Heard(p *Peer)             { h.heard = append(h.heard, p) }
 func (h *testHost) WakeLoop()                 { h.woken++ }
 
-// What a daemon said in its former life does not count for the present one: it was healthy then, and is being seeded now
-// perhaps. A link that was broken for a moment changes nothing.
+// What a daemon said in its former life does not count for the present one: it was healthy then, and is being seeded
+// now perhaps. A link that was broken for a moment changes nothing.
 func TestFormerLifeIsNotBelieved(t *testing.T) {
 	for gone, fresh := range map[bool]bool{true: false, false: true} {
 		g, _ := newTest(t)

@@ -53,8 +53,8 @@ func (u unbrought) age(now time.Duration) time.Duration {
 // clockWindow is how many statuses tell how a peer's clock differs.
 const clockWindow = 8
 
-// clockDifference is what to add to a peer's time of day for this host's. Every status tells it, and how long that was on
-// its way on top: the least of the last ones is taken.
+// clockDifference is what to add to a peer's time of day for this host's. Every status tells it, and how long that
+// was on its way on top: the least of the last ones is taken.
 type clockDifference struct {
 	last [clockWindow]time.Duration
 	n    int

@@ -7,9 +7,9 @@ import (
 	"trireme/internal/api"
 )
 
-// TestAgedLag plays a follower whose mysqld stops at 10 s, is asked for each lookInterval, tells others each second and at once when it falls
-// behind, and is not heard of any more from 15 s on: what another node says of it is never too little by more than LagTold and a look, and no
-// more than that too much while it keeps up.
+// TestAgedLag plays a follower whose mysqld stops at 10 s, is asked for each lookInterval, tells others each second
+// and at once when it falls behind, and is not heard of any more from 15 s on: what another node says of it is never
+// too little by more than LagTold and a look, and no more than that too much while it keeps up.
 func TestAgedLag(t *testing.T) {
 	const lookInterval = LagTold / 2
 	const stop, silent, way = 10 * time.Second, 15 * time.Second, 20 * time.Millisecond

@@ -35,7 +35,8 @@ type Loss struct {
 	Asked   time.Duration // somebody handed leadership to this node
 }
 
-// Opened notes that this node takes writes in a term. back says that it goes on after a switchover that did not take place.
+// Opened notes that this node takes writes in a term. back says that it goes on after a switchover that did not take
+// place.
 func (g *Gossip) Opened(term uint64, back bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -37,15 +37,16 @@ type Status struct {
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
 	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
-	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil: it gives none.
+	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil:
+	// it gives none.
 	Reads map[string]uint64 `json:"reads,omitempty"`
 	CA    CAStatus          `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }
 
-// Leave is what a node says when it stops taking writes: in which term, why, and how long ago. Durations travel, times do
-// not: clocks differ.
+// Leave is what a node says when it stops taking writes: in which term, why, and how long ago. Durations travel,
+// times do not: clocks differ.
 type Leave struct {
 	Term    uint64        `json:"term"`
 	Planned bool          `json:"planned"` // a switchover

@@ -9,9 +9,9 @@ import (
 	"trireme/internal/consensus"
 )
 
-// Where a node is reached its own file says; the others know it by its record in the cluster settings. When the two differ the node tells
-// the leader, over the link that its certificate vouches for, and the leader changes the record. A link finds a peer that has moved by
-// itself: the newest word of the peer's own counts.
+// Where a node is reached its own file says; the others know it by its record in the cluster settings. When the two
+// differ the node tells the leader, over the link that its certificate vouches for, and the leader changes the
+// record. A link finds a peer that has moved by itself: the newest word of the peer's own counts.
 
 // SayAddress brings this node's record in line with its file.
 func (ms *Members) SayAddress(ctx context.Context) {

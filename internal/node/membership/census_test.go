@@ -7,8 +7,8 @@ import (
 	"trireme/internal/ledger"
 )
 
-// testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a logger, L a
-// learner with healthy data.
+// testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a
+// logger, L a learner with healthy data.
 func testCensus(text string, whole bool) Census {
 	c := Census{ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: whole}}
 	for i, f := range strings.Fields(text) {

@@ -36,8 +36,8 @@ func TestJoinTokenIsForOneKey(t *testing.T) {
 	}
 }
 
-// TestTokenOfAnotherKind: a logger's token is not taken for a node with a mysqld, nor the other way round, and the error
-// says what to type instead.
+// TestTokenOfAnotherKind: a logger's token is not taken for a node with a mysqld, nor the other way round, and the
+// error says what to type instead.
 func TestTokenOfAnotherKind(t *testing.T) {
 	voter, learner, logger := config.RoleVoter, config.RoleLearner, config.RoleLogger
 	for _, c := range []struct {

@@ -53,9 +53,9 @@ func (ms *Members) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (
 	return api.JoinTokenResult{Token: token.Encode(), Name: req.Name, Role: req.Role, Expires: rec.Expires}, nil
 }
 
-// Join implements api.Backend: the member is recorded and the token bound to it in one change of the settings. reconcile adds it to
-// raft's membership once its daemon is heard of; until then the same token with the same key, or a new one for the same name, can be used again,
-// under a new id: the answer to the first attempt may be lost.
+// Join implements api.Backend: the member is recorded and the token bound to it in one change of the settings.
+// reconcile adds it to raft's membership once its daemon is heard of; until then the same token with the same key, or
+// a new one for the same name, can be used again, under a new id: the answer to the first attempt may be lost.
 func (ms *Members) Join(ctx context.Context, req api.JoinRequest) (api.JoinResult, error) {
 	token, err := pki.ParseJoinToken(req.Token)
 	if err != nil {
@@ -127,7 +127,8 @@ func sameKind(m config.Member, role string) error {
 		With("use `trireme join --role %s`, or make another token: `trireme add %s --role %s`", role, m.Name, m.Role)
 }
 
-// claim finds the record of a join token that is good for the holder of a key. Who has seen it on its way cannot use it once its holder has.
+// claim finds the record of a join token that is good for the holder of a key. Who has seen it on its way cannot use
+// it once its holder has.
 func claim(c *config.Cluster, token pki.JoinToken, csr []byte, at time.Time) (int, error) {
 	i := slices.IndexFunc(c.JoinTokens, func(t config.JoinToken) bool { return t.ID == token.ID })
 	if i < 0 {
@@ -158,8 +159,8 @@ func (ms *Members) invited(token pki.JoinToken, csr []byte) (role string, err er
 	return c.JoinTokens[i].Role, nil
 }
 
-// dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name. Nobody will
-// start what it made.
+// dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name.
+// Nobody will start what it made.
 func dropPending(c *config.Cluster, t config.JoinToken, name string) error {
 	if used, ok := c.MemberByID(t.Used); t.Used != 0 && (!ok || !used.Pending) {
 		return badToken()
@@ -187,8 +188,8 @@ func checkNewMember(c *config.Cluster, m config.Member, t config.JoinToken) erro
 	return nil
 }
 
-// checkBrought says why the data that a newcomer brings does not fit: it must hold exactly what the cluster began with. Then the log
-// brings the rest, from its first entry on.
+// checkBrought says why the data that a newcomer brings does not fit: it must hold exactly what the cluster began
+// with. Then the log brings the rest, from its first entry on.
 func checkBrought(c *config.Cluster, m config.Member, executed *string) error {
 	if executed == nil {
 		return nil

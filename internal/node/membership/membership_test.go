@@ -179,8 +179,8 @@ func TestLeavingIsLogged(t *testing.T) {
 	}
 }
 
-// TestHeldMembershipIsToldOnce: a change of the membership that has to wait or fails is looked at each second, and told of
-// once.
+// TestHeldMembershipIsToldOnce: a change of the membership that has to wait or fails is looked at each second, and
+// told of once.
 func TestHeldMembershipIsToldOnce(t *testing.T) {
 	c := testCluster(2)
 	c.Members[1].Removing = true

@@ -21,8 +21,9 @@ const (
 	reachPause = 500 * time.Millisecond
 )
 
-// reaches has a node that asks to join prove that what it gives for its addresses leads to it from here: its `trireme join` listens there and says
-// the word that came with the request. A joiner of an older version sends none, and one that brings a running server has its port taken.
+// reaches has a node that asks to join prove that what it gives for its addresses leads to it from here: its `trireme
+// join` listens there and says the word that came with the request. A joiner of an older version sends none, and one
+// that brings a running server has its port taken.
 func reaches(ctx context.Context, req api.JoinRequest, role string) error {
 	if req.Proof == "" {
 		return nil

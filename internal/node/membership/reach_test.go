@@ -13,8 +13,8 @@ import (
 	"trireme/internal/config"
 )
 
-// TestReaches: a node that asks to join is taken where each of its addresses leads to what says its word. A logger has no mysqld, and what brings a
-// running server has its port taken.
+// TestReaches: a node that asks to join is taken where each of its addresses leads to what says its word. A logger
+// has no mysqld, and what brings a running server has its port taken.
 func TestReaches(t *testing.T) {
 	says := func(word string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

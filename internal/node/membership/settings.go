@@ -21,8 +21,9 @@ const (
 	lease   = 2 * time.Second // for a majority to answer before a change is proposed
 )
 
-// Apply takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes made
-// from the same copy the first in the log wins. A node that cannot read what is in force stops: all others go by it.
+// Apply takes the settings of a committed entry. Every node decides alike: a version counts once, so of two changes
+// made from the same copy the first in the log wins. A node that cannot read what is in force stops: all others go by
+// it.
 func (ms *Members) Apply(index uint64, data []byte) error {
 	c, err := config.ParseCluster(data)
 	if version, _ := config.ReadHead(data); err != nil && version != 0 && version <= ms.Current().Version {
@@ -74,7 +75,8 @@ func (ms *Members) tellLeaving(before, c *config.Cluster) {
 	}
 }
 
-// saveSettings writes the copy of the settings that the next start begins with. A disk that is full may take it later (FetchSettings).
+// saveSettings writes the copy of the settings that the next start begins with. A disk that is full may take it later
+// (FetchSettings).
 func (ms *Members) saveSettings() {
 	ms.saving.Lock()
 	defer ms.saving.Unlock()
@@ -95,8 +97,9 @@ func (ms *Members) Check(c *config.Cluster) error {
 		ErrFinal, ms.id.Name, ms.id.ID, ms.id.Cluster, ms.cfg.Dir)
 }
 
-// FetchSettings asks for newer settings than this node has. The log does not bring those that were committed below where it begins
-// after a snapshot, nor does it reach a node that was removed meanwhile. What another node has is committed.
+// FetchSettings asks for newer settings than this node has. The log does not bring those that were committed below
+// where it begins after a snapshot, nor does it reach a node that was removed meanwhile. What another node has is
+// committed.
 func (ms *Members) FetchSettings(ctx context.Context) {
 	if ms.unsaved.Load() {
 		ms.saveSettings()
@@ -166,8 +169,8 @@ func (ms *Members) setPeers(c *config.Cluster) {
 	ms.host.Links().SetPeers(addrs)
 }
 
-// Change proposes a change of the settings and returns once it is committed and in force here. change gets a copy. term is
-// in which this node has to lead (S7); 0: any.
+// Change proposes a change of the settings and returns once it is committed and in force here. change gets a copy.
+// term is in which this node has to lead (S7); 0: any.
 func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster, error) {
 	if err := ms.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -197,7 +200,8 @@ func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.
 	return next, ms.commitSettings(ctx, term, body)
 }
 
-// awaitTurn waits until no other change of the settings is under way here. A receive from ms.changing gives the turn back.
+// awaitTurn waits until no other change of the settings is under way here. A receive from ms.changing gives the turn
+// back.
 func (ms *Members) awaitTurn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

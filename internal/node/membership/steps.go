@@ -45,8 +45,9 @@ func (s *memberStep) add(t raftpb.ConfChangeType, m standing, text string) {
 	s.texts = append(s.texts, m.Name+" was "+text)
 }
 
-// nextStep is all that is due now, as one change: with more than one voter in it Raft goes through a joint configuration, so that no
-// majority of a weaker one is ever asked. may says whether the rest can do without the votes that leave, in view of those that enter.
+// nextStep is all that is due now, as one change: with more than one voter in it Raft goes through a joint
+// configuration, so that no majority of a weaker one is ever asked. may says whether the rest can do without the
+// votes that leave, in view of those that enter.
 //
 //   - A new member begins as a learner, and gets its vote once its log and its mysqld have caught up.
 //   - Members of one move (config.Member.Move) give and take their votes at once, when all that are to have one have caught up.
@@ -118,8 +119,9 @@ func (ms *Members) standings(st *consensus.Status) []standing {
 	return all
 }
 
-// Reconcile brings raft's membership in line with the settings (leader only), and takes out of the settings what is done: the vote
-// of a member that leaves goes first and its record last, so that whatever happens in between the next leader goes on.
+// Reconcile brings raft's membership in line with the settings (leader only), and takes out of the settings what is
+// done: the vote of a member that leaves goes first and its record last, so that whatever happens in between the next
+// leader goes on.
 func (ms *Members) Reconcile(ctx context.Context) {
 	for range 2 * config.MaxMembers {
 		if !ms.reconcileOnce(ctx) {
@@ -184,8 +186,8 @@ func (ms *Members) changeMembership(ctx context.Context, changes []*raftpb.ConfC
 	return ms.host.Raft().ProposeConfChange(ctx, &raftpb.ConfChangeV2{Changes: changes})
 }
 
-// leaveJoint: Raft leaves a joint configuration by itself as soon as it has applied it, except while leadership is being handed over;
-// then nobody asks it again.
+// leaveJoint: Raft leaves a joint configuration by itself as soon as it has applied it, except while leadership is
+// being handed over; then nobody asks it again.
 func (ms *Members) leaveJoint(ctx context.Context, st *consensus.Status) error {
 	if st.Transferee != 0 || st.Applied < st.Commit {
 		return nil

@@ -16,8 +16,9 @@ import (
 	"trireme/internal/config"
 )
 
-// testStandings reads members such as "1v 2V- 3l+": the id; v voter, l learner, n not there in raft's membership; then: - its vote is to be
-// taken, x it is to be removed, + it is to get a vote, . it has not caught up, p pending, d down, and a digit: its move.
+// testStandings reads members such as "1v 2V- 3l+": the id; v voter, l learner, n not there in raft's membership;
+// then: - its vote is to be taken, x it is to be removed, + it is to get a vote, . it has not caught up, p pending, d
+// down, and a digit: its move.
 func testStandings(text string) []standing {
 	var all []standing
 	for i, f := range strings.Fields(text) {
@@ -50,7 +51,8 @@ func testStandings(text string) []standing {
 	return all
 }
 
-// TestNextStep: what is due is done in one change, in which nobody gives a vote up before those that replace it can take theirs.
+// TestNextStep: what is due is done in one change, in which nobody gives a vote up before those that replace it can
+// take theirs.
 func TestNextStep(t *testing.T) {
 	for _, tt := range []struct {
 		members string // 1 is the leader
@@ -97,8 +99,8 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestSettleRecords: the record of what is done goes, and a move lasts until its member has given or taken its vote, also when that one has just
-// joined: the others of the move would not wait for it.
+// TestSettleRecords: the record of what is done goes, and a move lasts until its member has given or taken its vote,
+// also when that one has just joined: the others of the move would not wait for it.
 func TestSettleRecords(t *testing.T) {
 	for _, tt := range []struct{ before, want string }{
 		{"1v 2lp+", "n1 n2"},
@@ -133,8 +135,9 @@ func TestSettleRecords(t *testing.T) {
 	}
 }
 
-// TestStepsNeverWeaken carries random wishes out, with a new leader now and then, as raft does, and checks that every configuration
-// on the way bears as many losses as the weaker of the first and the last one, that no vote is taken from the leader, and that the wish is reached.
+// TestStepsNeverWeaken carries random wishes out, with a new leader now and then, as raft does, and checks that every
+// configuration on the way bears as many losses as the weaker of the first and the last one, that no vote is taken
+// from the leader, and that the wish is reached.
 func TestStepsNeverWeaken(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

@@ -42,8 +42,8 @@ var (
 		"is being demoted", "is a learner now: it has the data and no vote"}
 )
 
-// Remove implements api.Backend (leader only). The intent is recorded in the settings; Reconcile carries it out, also under the
-// next leader, and the record goes last.
+// Remove implements api.Backend (leader only). The intent is recorded in the settings; Reconcile carries it out, also
+// under the next leader, and the record goes last.
 func (ms *Members) Remove(ctx context.Context, req api.MemberRequest) (api.MemberResult, error) {
 	return ms.leave(ctx, req, removal)
 }
@@ -92,7 +92,8 @@ func (ms *Members) leave(ctx context.Context, req api.MemberRequest, how leaving
 	return ms.Result(c.Version, m.Name, m.Name+" "+how.then), err
 }
 
-// leaveFirst is leave of the leader itself: it hands leadership over as in a switchover, and asks the next leader for the rest.
+// leaveFirst is leave of the leader itself: it hands leadership over as in a switchover, and asks the next leader for
+// the rest.
 func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.MemberRequest, how leaving) (api.MemberResult, error) {
 	sw, err := ms.host.Switchover(ctx, api.SwitchoverRequest{OpenTrxWait: req.OpenTrxWait, IfTerm: req.IfTerm})
 	if err != nil {
@@ -109,8 +110,8 @@ func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.Memb
 	return res, nil
 }
 
-// Promote implements api.Backend (leader only): learners become voters as soon as all of them have caught up; other members give
-// up their votes at that moment.
+// Promote implements api.Backend (leader only): learners become voters as soon as all of them have caught up; other
+// members give up their votes at that moment.
 func (ms *Members) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberResult, error) {
 	if len(req.Names) == 0 {
 		return api.MemberResult{}, api.Errorf(api.KindInvalid, "name a node to promote")
@@ -217,8 +218,8 @@ func mayBecome(c *config.Cluster, m config.Member, role string) error {
 	return nil
 }
 
-// mayChange says why the votes must not change to what changed settings wish. Learners that are part of a move count as if they had caught
-// up: until they have, nothing happens.
+// mayChange says why the votes must not change to what changed settings wish. Learners that are part of a move count
+// as if they had caught up: until they have, nothing happens.
 func (ms *Members) mayChange(c *config.Cluster) error {
 	before := ms.Current()
 	if err := newlyUnmet(before, c); err != nil {
