@@ -8,12 +8,11 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/certs"
-	"trireme/internal/node/gossip"
 	"trireme/internal/pki"
 )
 
 // certHost is what certs sees of this node.
-type certHost struct{ *Node }
+type certHost struct{ host }
 
 // certMySQL is a mysqld to it.
 type certMySQL struct {
@@ -22,33 +21,31 @@ type certMySQL struct {
 }
 
 func (h certHost) Change(ctx context.Context, change func(*config.Cluster) error) error {
-	_, err := h.members.Change(ctx, 0, change)
+	_, err := h.n.members.Change(ctx, 0, change)
 	return err
 }
 
 func (h certHost) Raft() (st consensus.Status) {
-	if h.isUp() {
-		st = h.cons.Status()
+	if h.n.isUp() {
+		st = h.n.cons.Status()
 	}
 	return st
 }
 
-func (h certHost) Peers() gossip.Peers { return h.gossip.Peers() }
-
-func (h certHost) CheckLinks() { h.tr.Recheck() }
+func (h certHost) CheckLinks() { h.n.tr.Recheck() }
 
 func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
-	l := h.lives.Life()
+	l := h.n.lives.Life()
 	if l == nil {
-		return nil, h.mysqldConfig()
+		return nil, h.n.mysqldConfig()
 	}
-	return certMySQL{l.Admin(), l.Process()}, h.mysqldConfig()
+	return certMySQL{l.Admin(), l.Process()}, h.n.mysqldConfig()
 }
 
-func (h certHost) CloneHash() string { return pki.HashToken(h.shared().Clone.Password) }
+func (h certHost) CloneHash() string { return pki.HashToken(h.n.shared().Clone.Password) }
 
 func (h certHost) ShutOut(why string) {
-	n := h.Node
+	n := h.n
 	n.fail(fmt.Errorf("%w: node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
 		"remove it if it is one, move that directory away and run `trireme join`", ErrFinal, n.id.Name, n.id.ID, n.id.Cluster, why, n.cfg.Dir))
 }

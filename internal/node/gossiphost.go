@@ -1,15 +1,12 @@
 package node
 
 import (
-	"trireme/internal/config"
 	"trireme/internal/node/gossip"
 	"trireme/internal/transport"
 )
 
 // gossipHost is what gossip sees of this node.
-type gossipHost struct{ n *Node }
-
-func (h gossipHost) Settings() *config.Cluster { return h.n.Settings() }
+type gossipHost struct{ host }
 
 func (h gossipHost) Links() *transport.Transport { return h.n.tr }
 
@@ -23,8 +20,6 @@ func (h gossipHost) Heard(p *gossip.Peer) {
 		n.acks.HeardRules(p.Member.Raft.Term, p.Rules)
 	}
 }
-
-func (h gossipHost) WakeLoop() { h.n.poke() }
 
 // HandleStatus takes a peer's status.
 func (n *Node) HandleStatus(from uint64, payload []byte) {

@@ -258,10 +258,3 @@ func (n *Node) syncHistory(ctx context.Context) {
 func (n *Node) event(kind string, index uint64, message string) api.Event {
 	return api.Event{Time: time.Now(), Kind: kind, Node: n.id.Name, Term: n.cons.Status().Term, Index: index, Message: message}
 }
-
-// Record adds an event of this node to the history; by is who asked for it, empty: the node itself.
-func (n *Node) Record(kind, by, text string) {
-	e := n.event(kind, 0, text)
-	e.By = shorten(by)
-	n.history.add(e)
-}

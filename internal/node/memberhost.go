@@ -7,15 +7,12 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/node/membership"
-	"trireme/internal/raftlog"
 )
 
 // memberHost is what membership sees of this node.
-type memberHost struct{ n *Node }
+type memberHost struct{ host }
 
 func (h memberHost) Raft() membership.Raft { return h.n.cons }
-
-func (h memberHost) Log() *raftlog.Log { return h.n.rlog }
 
 func (h memberHost) Links() membership.Links { return h.n.tr }
 
@@ -49,10 +46,6 @@ func (h memberHost) CADigest() string { return h.n.certs.Bundle().CADigest() }
 
 func (h memberHost) Newcomer() config.Secrets { return h.n.toldToNewcomer() }
 
-func (h memberHost) Record(kind, by, text string) { h.n.Record(kind, by, text) }
-
 func (h memberHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
 
 func (h memberHost) Go(f func(ctx context.Context)) { h.n.task(f) }
-
-func (h memberHost) Fail(err error) { h.n.fail(err) }

@@ -208,9 +208,6 @@ func (n *Node) Publish() {
 	n.poke()
 }
 
-// Log is the raft log, once it is open.
-func (n *Node) Log() *raftlog.Log { return n.rlog }
-
 // fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the reason.
 func (n *Node) fail(err error) {
 	select {

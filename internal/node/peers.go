@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -18,11 +17,6 @@ func (n *Node) up() bool {
 	case <-n.ctx.Done():
 		return false
 	}
-}
-
-// Request asks another daemon; HandleRequest answers it.
-func (n *Node) Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error) {
-	return n.tr.Request(ctx, member, kind, body)
 }
 
 // RaftUnreachable is told when messages to a peer were dropped.

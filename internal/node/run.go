@@ -100,11 +100,11 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n := &Node{cfg: cfg, id: id, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}), lives: new(lifecycle.Lives)}
-	n.reads = reads.New(id, n.led, readHost{n}, n.log)
-	n.recovery = recovery.New(cfg, id, recoveryHost{n}, n.log)
-	n.certs = certs.New(cfg, id, certHost{n}, n.log)
-	n.gossip = gossip.New(cfg, id, n.led, gossipHost{n}, n.log)
-	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{n}, n.log)
+	n.reads = reads.New(id, n.led, readHost{host{n}}, n.log)
+	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
+	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
+	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
+	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
