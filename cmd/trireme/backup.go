@@ -58,8 +58,10 @@ func (c *backupTakeCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	tell, done := teller(e, src, p)
+	defer done()
 	res, err := backup.Run(e.ctx, backup.Options{Source: src, To: to, Work: work, Follow: c.Follow, Logger: e.warnings(),
-		Say: p.say, Copying: p.bytes})
+		Say: p.say, Tell: tell, Copying: p.bytes})
 	p.end()
 	if e.ctx.Err() != nil && (err != nil || !c.Follow) {
 		return fmt.Errorf("interrupted; what is in %s is intact, and the same command continues: %w", to, e.ctx.Err())
@@ -80,6 +82,22 @@ func (c *backupTakeCmd) Run(e *env) error {
 	fmt.Fprintf(e.out, "The log is archived up to entry %d%s.\n", res.Reached.Index, newestText(res.Reached.Newest))
 	printGTIDs(e, res.Reached.GTIDs)
 	return nil
+}
+
+// tellLimit is how long a backup waits for its daemon to take its word.
+const tellLimit = 5 * time.Second
+
+// teller tells the node's daemon what was made, by the right of a node, which the rest of a backup does not need. Who looks
+// at the cluster sees how old the archive is; so only of a copy it is said that nobody heard of it.
+func teller(e *env, src backup.Source, p *progressLine) (tell func(api.BackupReport), done func()) {
+	client := api.NewClient(src.Daemon.URL(), src.Secrets.APIToken, pki.FilesTLS(src.Node.TLSDir()))
+	return func(r api.BackupReport) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), tellLimit)
+		defer cancel()
+		if _, err := api.NoteBackup.Ask(ctx, client, r); err != nil && r.Copy != nil {
+			p.say("the copy is complete; the cluster was not told of it, and shows an older one or none: %v", err)
+		}
+	}, client.Close
 }
 
 // place is where the backup goes, and where the copy lies meanwhile.

@@ -198,7 +198,7 @@ type fake struct {
 func (f *fake) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(f.Switchover), api.Failover.By(f.Failover), api.Pause.By(f.Pause), api.Resume.By(f.Resume),
-		api.Reinit.By(f.Reinit), api.Delay.By(f.Delay), api.ChangeConfig.By(f.ChangeConfig), api.RollbackConfig.By(f.RollbackConfig),
+		api.Reinit.By(f.Reinit), api.Delay.By(f.Delay), api.NoteBackup.By(f.NoteBackup), api.ChangeConfig.By(f.ChangeConfig), api.RollbackConfig.By(f.RollbackConfig),
 		api.NewToken.By(f.NewToken), api.RemoveToken.By(f.RemoveToken), api.Revoke.By(f.Revoke), api.ChangeCA.By(f.ChangeCA),
 		api.NewJoinToken.By(f.NewJoinToken), api.Join.By(f.Join), api.Remove.By(f.Remove), api.Promote.By(f.Promote),
 		api.Demote.By(f.Demote), api.Leave.By(f.Leave), api.Void.By(f.Void), api.ForceApply.By(f.ForceApply),
@@ -359,6 +359,10 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 
 func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
 	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
+}
+
+func (f *fake) NoteBackup(context.Context, api.BackupReport) (api.BackupResult, error) {
+	return api.BackupResult{Noted: true}, nil
 }
 
 func (f *fake) Delay(_ context.Context, req api.DelayRequest) (api.DelayResult, error) {

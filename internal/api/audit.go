@@ -42,7 +42,8 @@ func (a *audited) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // audit carries a verb out and records it.
 func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb http.HandlerFunc) {
-	if s.opts.Audit == nil || r.URL.Path == "/quiet" { // which is what a router says of itself, at each switchover
+	// What a router says of itself at each switchover, and a backup again and again, orders nothing.
+	if s.opts.Audit == nil || r.URL.Path == "/quiet" || r.URL.Path == "/backup" {
 		verb(w, r)
 		return
 	}

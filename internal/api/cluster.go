@@ -52,6 +52,8 @@ type ClusterView struct {
 	// Blocked is a committed entry that cannot be applied and that no node that answers has; absent: no such entry.
 	Blocked *BlockedView `json:"blocked,omitempty"`
 	SeenBy  string       `json:"seen_by,omitempty"` // the node that answers
+	// Backup is the newest that is known; absent: no backup is.
+	Backup *BackupView `json:"backup,omitempty"`
 	// Doubt says why the rest may not be so: the node that answers does not hear a majority of the voters. Absent: it
 	// does.
 	Doubt string `json:"doubt,omitempty"`

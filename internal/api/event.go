@@ -9,6 +9,7 @@ const (
 	EventApplyError = "apply-error" // a follower could not apply an entry and is copied from another node
 	EventDivergent  = "divergent"   // a node's data is not what the log says
 	EventToken      = "token"       // a token was made or removed
+	EventBackup     = "backup"      // `trireme backup` has made a copy
 )
 
 // Event is one line of the cluster's history.
@@ -35,6 +36,8 @@ type Event struct {
 	Incarnation uint64 `json:"incarnation,omitempty"` // of the mysqld that leads, or of a rejoin
 	Drained     bool   `json:"drained,omitempty"`     // of a fence: nothing was left to roll back
 	By          string `json:"by,omitempty"`          // of an order: who gave it, as in the audit log
+
+	Backup *BackupCopy `json:"backup,omitempty"` // of backup: what was made
 }
 
 // Phases divides the time without writes of a change of leaders, in ms. With an unknown past detect, close and vote are

@@ -167,6 +167,9 @@ func (b *backend) answers() []Answer {
 		noted(b, Delay, func(req DelayRequest) (string, DelayResult) {
 			return "delay " + req.Name, DelayResult{Name: req.Name, DelayView: DelayView{Order: req.Order, GTID: req.GTID}}
 		}),
+		noted(b, NoteBackup, func(r BackupReport) (string, BackupResult) {
+			return fmt.Sprintf("backup %v", r), BackupResult{Noted: true}
+		}),
 		noted(b, ChangeConfig, func(req ConfigChange) (string, ConfigView) { return "config", ConfigView{Version: req.Version + 1} }),
 		noted(b, RollbackConfig, func(req ConfigRollback) (string, ConfigRollbackResult) {
 			return "rollback by ", ConfigRollbackResult{To: req.To, Version: req.Version}

@@ -183,6 +183,14 @@ type RouterView struct {
 	FollowedSessions int `json:"followed_sessions,omitempty"`
 }
 
+// FollowedSessions is the sum of those of several routers.
+func FollowedSessions(routers ...RouterView) (sum int) {
+	for _, r := range routers {
+		sum += r.FollowedSessions
+	}
+	return sum
+}
+
 // TiedSessions is the sum of those of several routers; nil: no tied sessions.
 func TiedSessions(routers ...RouterView) map[string]int {
 	sum := map[string]int{}

@@ -49,7 +49,7 @@ func (s *Server) knows(r *http.Request) bool {
 }
 
 // redactedHistory is the events without what they quote of an entry that could not be applied, or was applied wrongly,
-// which may be known by now to them alone, and without the names of tokens.
+// which may be known by now to them alone, and without the names of tokens and the places of backups.
 func redactedHistory(all []Event) []Event {
 	all = slices.Clone(all)
 	for i := range all {
@@ -60,12 +60,31 @@ func redactedHistory(all []Event) []Event {
 			all[i].Message = "a node's data differs from the log " + hidden
 		case EventToken:
 			all[i].Message = "a token was made or removed " + hidden
+		case EventBackup:
+			all[i].Message, all[i].Backup = "a backup has made a copy "+hidden, nil
 		}
 		if all[i].By != "" {
 			all[i].By = hidden
 		}
 	}
 	return all
+}
+
+// withoutPlaces is what is known of the backup without where it is.
+func (v *BackupView) withoutPlaces() *BackupView {
+	if v == nil {
+		return nil
+	}
+	out := *v
+	if out.Copy != nil {
+		c := *out.Copy
+		c.Place, out.Copy = hidden, &c
+	}
+	if out.Archive != nil {
+		a := *out.Archive
+		a.Place, out.Archive = hidden, &a
+	}
+	return &out
 }
 
 // dataOf are the texts in views that come from applications, longer ones before their parts.

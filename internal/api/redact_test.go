@@ -26,7 +26,8 @@ func (q quoting) Self(context.Context) MemberView {
 
 func (q quoting) View(ctx context.Context) ClusterView {
 	m := q.Self(ctx)
-	return ClusterView{Cluster: "c1", Members: []MemberView{m}, Blocked: &BlockedView{ApplyErrorView: *m.ApplyError}}
+	return ClusterView{Cluster: "c1", Members: []MemberView{m}, Blocked: &BlockedView{ApplyErrorView: *m.ApplyError},
+		Backup: &BackupView{Copy: &BackupCopy{Place: "s3://secret"}, Archive: &BackupArchive{Place: "s3://secret"}}}
 }
 
 func (q quoting) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
@@ -36,7 +37,7 @@ func (q quoting) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
 func (q quoting) History(ctx context.Context) ([]Event, error) {
 	earlier := "the applier has stopped: Duplicate entry 'a secret of last night' for key 't.k'"
 	return []Event{{Kind: "fence", Message: q.Self(ctx).Reason}, {Kind: EventApplyError, Message: earlier},
-		{Kind: EventDivergent, Message: earlier}}, nil
+		{Kind: EventDivergent, Message: earlier}, {Kind: EventBackup, Message: "in s3://secret", Backup: &BackupCopy{Place: "s3://secret"}}}, nil
 }
 
 func (q quoting) Local() Health {

@@ -11,7 +11,7 @@ import (
 )
 
 // allAnswers is all that a Client decodes.
-var allAnswers = []any{AppliedView{}, CAView{}, ClusterView{}, ConfigHistoryView{}, ConfigRollbackResult{}, ConfigView{}, DelayResult{}, FailoverResult{},
+var allAnswers = []any{AppliedView{}, BackupResult{}, CAView{}, ClusterView{}, ConfigHistoryView{}, ConfigRollbackResult{}, ConfigView{}, DelayResult{}, FailoverResult{},
 	ForceReport{}, JoinResult{}, JoinTokenResult{}, LeaveResult{}, LoadView{}, LoginCode{}, MemberResult{}, MemberView{}, Outcome{}, PauseResult{},
 	PeriodView{}, QuietResult{}, ReadIndexView{}, ReplaceResult{}, RevokeResult{}, RevokedView{}, SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{},
 	WhyNotView{}, servesView{}}

@@ -232,6 +232,9 @@ func (s *Server) cluster(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
 	defer cancel()
 	v := s.opts.Backend.View(ctx)
+	if !s.knows(r) {
+		v.Backup = v.Backup.withoutPlaces()
+	}
 	s.redacted(w, r, v, v.Members)
 }
 

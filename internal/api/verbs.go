@@ -52,6 +52,8 @@ var (
 	ForceQuorum = here[ForceRequest, ForceReport]("/force-quorum", pki.Admin,
 		"Makes a cluster out of the survivors of a lost majority; without confirm only reports.")
 
+	NoteBackup = here[BackupReport, BackupResult]("/backup", pki.Operator,
+		"A backup's word of what it has made, for the cluster to show. It is not audited.")
 	Quiet = here[QuietRequest, QuietResult]("/quiet", pki.Viewer,
 		"A router's word that it has nothing under way, at a switchover. It is not audited.")
 )

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
 )
@@ -98,6 +99,8 @@ type Node interface {
 	// Committed is an entry up to which everything is that was committed before the question, by the word of a
 	// majority: this node may be cut off and not know of it.
 	Committed(ctx context.Context) (uint64, error)
+	// Told is told what is noted of how far the archive goes, for the cluster to know.
+	Told(at Reached)
 }
 
 // archiver copies the log of one node into a store.
@@ -320,7 +323,13 @@ func (a *archiver) note(ctx context.Context, now bool) error {
 		return nil
 	}
 	a.noted = time.Now()
-	return putSealed(a.store, reachedName, &a.reached)
+	if err := putSealed(a.store, reachedName, &a.reached); err != nil {
+		return err
+	}
+	if !a.reached.At.IsZero() {
+		a.node.Told(a.reached)
+	}
+	return nil
 }
 
 // confirm finds out up to when the archive is complete: it holds the last entry that was committed at a moment. A
@@ -366,5 +375,18 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 func (a *archiver) close() {
 	if a.tail != nil {
 		a.tail.close()
+	}
+}
+
+// Told implements Node.
+func (r *run) Told(at Reached) {
+	if r.Tell != nil {
+		r.Tell(api.BackupReport{Archive: &api.BackupArchive{Place: r.To.String(), Index: at.Index, Complete: at.At}})
+	}
+}
+
+func (r *run) tellCopy(b *Base) {
+	if r.Tell != nil {
+		r.Tell(api.BackupReport{Copy: &api.BackupCopy{Name: b.Name, Place: r.To.String(), Donor: b.Donor, Made: b.Made, Bytes: b.Bytes, StoredBytes: b.Stored}})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/gtid"
 	"trireme/internal/raftlog"
@@ -530,4 +531,37 @@ func TestDamagedLog(t *testing.T) {
 		_, err = f.WriteAt(good[at:at+1], int64(at))
 		check(t, err)
 	}
+}
+
+// TestArchiveIsTold: the cluster hears how far the archive goes, and nothing while that is not known.
+func TestArchiveIsTold(t *testing.T) {
+	s, to := newScript(t), newDir(t)
+	s.some(6)
+	s.cutOff = true
+	s.archive(to)
+	if len(s.told) != 0 {
+		t.Errorf("told of an archive that may not be complete: %+v", s.told)
+	}
+	s.cutOff = false
+	s.archive(to)
+	c, err := Read(to)
+	check(t, err)
+	if len(s.told) != 1 || s.told[0].Index != c.Reached.Index || s.told[0].At.IsZero() || !s.told[0].At.Equal(c.Reached.At) {
+		t.Errorf("told %+v; the archive goes to %+v", s.told, c.Reached)
+	}
+}
+
+// TestCopyIsTold: what is told of a copy.
+func TestCopyIsTold(t *testing.T) {
+	to := newDir(t)
+	var told []api.BackupReport
+	r := &run{Options: Options{To: to, Tell: func(r api.BackupReport) { told = append(told, r) }}}
+	r.tellCopy(&Base{Name: "c1", Donor: "n2", Made: began, Bytes: 100, Stored: 10})
+	want := api.BackupCopy{Name: "c1", Place: to.String(), Donor: "n2", Made: began, Bytes: 100, StoredBytes: 10}
+	if len(told) != 1 || told[0].Copy == nil || *told[0].Copy != want || told[0].Archive != nil {
+		t.Errorf("told %+v", told)
+	}
+	r.Tell = nil
+	r.tellCopy(&Base{})
+	r.Told(Reached{})
 }

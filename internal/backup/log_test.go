@@ -40,6 +40,7 @@ type script struct {
 	applied atomic.Uint64
 	cutOff  bool
 	keys    *raftlog.Keys
+	told    []Reached
 }
 
 func newScript(t testing.TB) *script {
@@ -192,6 +193,9 @@ func (s *script) some(n int) {
 
 // Applied implements Node.
 func (s *script) Applied(context.Context) (uint64, error) { return s.applied.Load(), nil }
+
+// Told implements Node.
+func (s *script) Told(at Reached) { s.told = append(s.told, at) }
 
 // Committed implements Node.
 func (s *script) Committed(context.Context) (uint64, error) {

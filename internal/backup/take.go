@@ -44,6 +44,7 @@ type Options struct {
 	Follow bool
 	Logger *slog.Logger
 	Say    func(format string, args ...any) // told what happens, a line each
+	Tell   func(r api.BackupReport)         // has the cluster know what was made; nil: it is not told
 	// Copying is told of the copy's progress: what is done and how much there is, in bytes, as far as is known.
 	Copying func(stage string, done, total uint64)
 }
@@ -96,6 +97,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	var res Result
 	if need {
 		res.Base, err = r.takeBase(ctx)
+	}
+	if err == nil && res.Base != nil {
+		r.tellCopy(res.Base)
 	}
 	if err == nil && o.Follow {
 		<-ctx.Done()

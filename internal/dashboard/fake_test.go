@@ -200,7 +200,9 @@ func healthy() *fake {
 	n2, n3 := member(2, "n2", api.RoleFollower, api.StateHealthy, data(0, 0)), member(3, "n3", api.RoleFollower, api.StateHealthy, data(0.4, 12<<20))
 	n2.Links, n3.Links = []api.LinkView{{To: "n1", RTTMS: 0.21}}, []api.LinkView{{To: "n1", RTTMS: 0.24}}
 	lead.Raft.Zone, n2.Raft.Zone, n3.Raft.Zone = "aachen", "aachen", "berlin"
-	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Cluster: "shop", Term: 7, Leader: "n1", CommitIndex: 1841233, Generation: 1,
+	backup := &api.BackupView{Copy: &api.BackupCopy{Place: "/mnt/backup/shop", Donor: "n2", StoredBytes: 3 << 30}, CopyAgeS: 26.5 * 3600,
+		Archive: &api.BackupArchive{Place: "/mnt/backup/shop"}, ArchiveAgeS: 4}
+	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Backup: backup, Cluster: "shop", Term: 7, Leader: "n1", CommitIndex: 1841233, Generation: 1,
 		Members: []api.MemberView{lead, n2, n3}, Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}, Zones: []api.ZoneView{
 			{Zone: "aachen", Voters: 2, Leader: true, Text: "loss of zone aachen (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost, commit_zones=2 would prevent that"},
 			{Zone: "berlin", Voters: 1, Quorum: true, Kept: true, Text: "loss of zone berlin (1 of 3 voters): writes continue; nothing acknowledged is lost"}}}}
@@ -253,6 +255,7 @@ func troubled() *fake {
 	f.view.Pause = &api.PauseView{Since: noon, Until: &until}
 	f.view.Failover = api.FailoverView{Problem: "without n1 only 1 of 3 voters answer: no majority " + evil}
 	f.view.Generation = 2
+	f.view.Backup = &api.BackupView{Copy: &api.BackupCopy{Place: "s3://kept/" + evil, Donor: "n2"}, CopyAgeS: 40}
 	f.view.Members[1] = member(2, "n2", api.RoleFollower, api.StateSeeding, data(5, 1<<30))
 	f.view.Members[1].Reason = "its data is being copied from another node"
 	f.view.Members[1].Seed = &api.SeedView{From: "n1", Stage: "file copy", DoneBytes: 40 << 30, TotalBytes: 112 << 30}

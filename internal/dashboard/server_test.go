@@ -527,3 +527,19 @@ func TestSwitchoverText(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupTile: ages of what is known, and plain words where nothing is.
+func TestBackupTile(t *testing.T) {
+	copied := &api.BackupCopy{Place: "/b", Donor: "n2", StoredBytes: 3 << 30}
+	for want, b := range map[string]*api.BackupView{
+		"none  no backup is known": nil,
+		"26 h ago copy of n2 in /b, 3.0 GiB · log archived up to 12 s ago": {Copy: copied, CopyAgeS: 26.5 * 3600, Archive: &api.BackupArchive{}, ArchiveAgeS: 12.4},
+		"none  no copy is known · log archived up to 3 d ago":              {Archive: &api.BackupArchive{}, ArchiveAgeS: 3.1 * 86400},
+		"5 min ago no archive of the log is known":                         {Copy: &api.BackupCopy{}, CopyAgeS: 301},
+	} {
+		x := backupTile(api.ClusterView{Backup: b})
+		if got := x.Value + " " + x.Unit + " " + x.Note; got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

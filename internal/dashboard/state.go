@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -301,10 +302,48 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 const maxAlerts = 12
 
 func tilesOf(v api.ClusterView, s *series) []tile {
-	return []tile{rateTile(s), delayTile(v, s), lagTile(v), failoverTile(v)}
+	return []tile{rateTile(s), delayTile(v, s), lagTile(v), failoverTile(v), backupTile(v)}
 }
 
 const waiting = "–" // not known, or not yet
+
+// backupTile tells ages and judges none: how old a backup may be is the operator's to say.
+func backupTile(v api.ClusterView) tile {
+	t := tile{Name: "Last backup", Value: "none", Note: "no backup is known"}
+	b := v.Backup
+	if b == nil {
+		return t
+	}
+	var notes []string
+	if c := b.Copy; c != nil {
+		t.Value, t.Unit = ago(b.CopyAgeS), "ago"
+		if c.Place != "" {
+			notes = append(notes, fmt.Sprintf("copy of %s in %s, %s", c.Donor, c.Place, bytesText(uint64(max(c.StoredBytes, 0)))))
+		}
+	} else {
+		notes = append(notes, "no copy is known")
+	}
+	if b.Archive != nil {
+		notes = append(notes, fmt.Sprintf("log archived up to %s ago", ago(b.ArchiveAgeS)))
+	} else {
+		notes = append(notes, "no archive of the log is known")
+	}
+	t.Note = strings.Join(notes, " · ")
+	return t
+}
+
+// ago is an age in its largest unit.
+func ago(s float64) string {
+	for _, u := range []struct {
+		seconds float64
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "min"}} {
+		if s >= 2*u.seconds {
+			return fmt.Sprintf("%.0f %s", math.Floor(s/u.seconds), u.name)
+		}
+	}
+	return fmt.Sprintf("%.0f s", s)
+}
 
 func rateTile(s *series) tile {
 	t := tile{Name: "Commits", Value: waiting, Unit: "per second", Chart: chartOf(s.rate, "Commits per second", rate)}

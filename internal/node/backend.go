@@ -29,7 +29,7 @@ var _ api.Backend = backend{}
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause), api.Resume.By(n.members.Resume),
-		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
+		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay), api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)),
 		api.ChangeConfig.By(n.members.ChangeConfig), api.RollbackConfig.By(n.members.RollbackConfig),
 		api.NewToken.By(n.certs.NewToken), api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
 		api.ReplacePassword.By(n.ReplacePassword),
@@ -101,7 +101,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: membership.PauseView(c), Failover: forecast,
 		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.recovery.Generation().NumberOf(), SeenBy: n.id.Name}
-	v.Flow = n.acks.Flow()
+	v.Flow, v.Backup = n.acks.Flow(), n.gossip.Backup(n.history.all())
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range c.Members {
 		mv := n.gossip.View(m)

@@ -74,7 +74,7 @@ func goldenEvents() []api.Event {
 func goldenStatus() gossip.Status {
 	lag, bytes := 0.5, uint64(7)
 	return gossip.Status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3, Timeout: time.Second, KeepFrom: 4,
-		Left: gossip.Leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}, Unready: ha.Reason{},
+		Known: gossip.Known{Left: gossip.Leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}}, Unready: ha.Reason{},
 		Rules: &api.CommitRulesView{},
 		Member: api.MemberView{Name: "db2", Role: api.RoleLeader, State: api.StateHealthy, Raft: api.RaftView{ID: 2, State: "leader", Term: 5, Voter: true, Weight: 100},
 			MySQL: &api.MySQLView{Host: "db2", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}}}

@@ -26,6 +26,7 @@ import (
 const (
 	maxChanges     = 500  // changes of leaders kept, by every node the same: the newest
 	maxOthers      = 500  // other events kept; a mysqld that starts over and over must not push the changes of leaders out
+	maxCopies      = 20   // events kept of copies that a backup has made, likewise
 	maxWriters     = 100  // events kept of what clients write, who may do it all night (large-transaction, refused)
 	maxEventText   = 2000 // bytes of a text of an event
 	maxEventBytes  = 4*maxEventText + 4096
@@ -97,7 +98,7 @@ func (h *history) merge(list []api.Event) {
 		}
 	}
 	slices.SortFunc(h.events, inOrder)
-	room := [...]int{sortChange: maxChanges, sortOther: maxOthers, sortWriter: maxWriters}
+	room := [...]int{sortChange: maxChanges, sortOther: maxOthers, sortWriter: maxWriters, sortCopy: maxCopies}
 	for i := len(h.events) - 1; i >= 0; i-- {
 		sort := sortOf(h.events[i])
 		if room[sort]--; room[sort] < 0 {
@@ -120,6 +121,7 @@ const (
 	sortChange = iota
 	sortOther
 	sortWriter
+	sortCopy
 )
 
 func sortOf(e api.Event) int {
@@ -128,6 +130,8 @@ func sortOf(e api.Event) int {
 		return sortChange
 	case e.Kind == eventLarge || e.Kind == eventRefused:
 		return sortWriter
+	case e.Kind == api.EventBackup:
+		return sortCopy
 	}
 	return sortOther
 }
@@ -152,7 +156,7 @@ func shorten(s string) string {
 // events take.
 func sized(e api.Event) bool {
 	n := len(e.Kind) + len(e.Node) + len(e.From) + len(e.To) + len(e.Message) + len(e.Cause) + len(e.GTIDs) +
-		len(e.By) + len(e.Member)
+		len(e.By) + len(e.Member) + e.Backup.Size()
 	if e.RolledBack != nil {
 		n += len(e.RolledBack.GTIDs)
 	}

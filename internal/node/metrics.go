@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
+	"trireme/internal/node/gossip"
 	"trireme/internal/router"
 	"trireme/internal/transport"
 )
@@ -148,11 +149,16 @@ var (
 type viewCollector struct{ n *Node }
 
 // Describe implements prometheus.Collector.
-func (c viewCollector) Describe(out chan<- *prometheus.Desc) { out <- memberAge; out <- viewInDoubt }
+func (c viewCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- memberAge
+	out <- viewInDoubt
+	out <- gossip.BackupAge
+}
 
 // Collect implements prometheus.Collector.
 func (c viewCollector) Collect(out chan<- prometheus.Metric) {
 	v := c.n.View(context.Background())
+	gossip.CollectBackup(v.Backup, out)
 	out <- prometheus.MustNewConstMetric(viewInDoubt, prometheus.GaugeValue, one(v.Doubt != ""))
 	for _, m := range v.Members {
 		if m.AgeSeconds != nil {

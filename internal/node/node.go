@@ -245,7 +245,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.routes()
 		n.tendVIPSoon()
 		if n.gossip.Due() {
-			if now() > counted+gossip.Interval/2 {
+			if now() > counted+gossip.Interval/2 || n.router.Quiet() { // a leader counts what its switchover moves
 				counted = now()
 				n.countClients()
 			}

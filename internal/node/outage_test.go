@@ -38,7 +38,7 @@ func TestOutagesHaveALength(t *testing.T) {
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.
 	clock := time.Now().Add(time.Hour)
-	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Clock: clock, Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}, Routed: 99}}
+	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Clock: clock, Known: gossip.Known{Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}}, Routed: 99}}
 	if e := report(7); e.Kind != eventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 || !strings.Contains(e.Cause, "by db3") {
 		t.Errorf("db3 knows: %+v", e)
 	}

@@ -31,6 +31,7 @@ func (n *Node) myStatus() gossip.Status {
 		Settings: n.Settings().Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	s.Left, s.Seen = n.gossip.Past()
+	s.Archive = n.gossip.Archive()
 	if st.Role == consensus.Leader {
 		s.Rules = n.acks.Rules()
 	}
@@ -201,12 +202,7 @@ func (n *Node) countClients() {
 func (n *Node) tiedSessions() map[string]int { return api.TiedSessions(n.routersNow()...) }
 
 // followedSessions is how many sessions a planned switchover moves now, as far as nodes' routers told.
-func (n *Node) followedSessions() (sum int) {
-	for _, r := range n.routersNow() {
-		sum += r.FollowedSessions
-	}
-	return sum
-}
+func (n *Node) followedSessions() int { return api.FollowedSessions(n.routersNow()...) }
 
 // routersNow is what the routers of the nodes that are heard have told last of their sessions.
 func (n *Node) routersNow() []api.RouterView {

@@ -21,6 +21,7 @@ var wallClock = map[string]string{
 	"node/certs/revoke.go":        "a revocation says when",
 	"node/certs/server.go":        "certificates expire by the time of day",
 	"node/certs/tokens.go":        "tokens expire by the time of day",
+	"node/gossip/backup.go":       "shows how old the backup is",
 	"node/delay.go":               "shows how far behind mysqld is",
 	"node/disband.go":             "the record of the end says when",
 	"node/recovery/force.go":      "the record of a generation says when",

@@ -69,6 +69,16 @@ func TestBackup(t *testing.T) {
 		return nil
 	})
 	step("a copy")
+	for _, n := range c.Nodes() {
+		eventually(t, healLimit, n.Name+" knows of the backup", func() error {
+			v, err := c.seen(n)
+			if b := v.Backup; err == nil && (b == nil || b.Copy == nil || b.Copy.Donor == "" || b.Copy.Bytes == 0 || b.CopyAgeS > 300 || b.Archive == nil || b.ArchiveAgeS > 120) {
+				err = fmt.Errorf("%+v", b)
+			}
+			return err
+		})
+	}
+	step("all nodes know of it")
 
 	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction is archived in pieces, and an
 	// XA transaction is prepared at the moment.

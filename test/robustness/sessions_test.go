@@ -125,6 +125,9 @@ func (c *cluster) switchUnderWriters(db *sql.DB, writers, newcomers int) {
 		res, err = c.Switchover(c.t.Context(), "")
 		return err
 	})
+	if res.SessionsMoved < writers*3/4 { // nodes that do not get quiet in time told of theirs up to a second before
+		c.t.Errorf("%d sessions are told to have moved, of %d that write; %d connections were cut", res.SessionsMoved, writers, res.ConnectionsCut)
+	}
 	more := total() + 2*len(acked)
 	eventually(c.t, healLimit, "they go on", func() error { return atLeast(total(), more) })
 	stop()

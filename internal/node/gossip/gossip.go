@@ -60,6 +60,7 @@ type Gossip struct {
 	leader  uint64     // whom this node follows, by raft id; 0: none is known
 	awaited unbrought
 	past    past
+	archive *api.BackupArchive
 }
 
 // New makes what a member knows when it starts: what its life before has written down.

@@ -24,15 +24,14 @@ type Status struct {
 	Flow      *api.FlowView  `json:"flow,omitempty"`       // of the leader
 	Clock     time.Time      `json:"clock,omitzero"`       // its time of day as this is sent
 	Epoch     string         `json:"epoch"`                // of its mysqld, for routers
-	Left      Leave          `json:"left"`                 // when and why it last stopped taking writes
-	Routed    uint64         `json:"routed"`               // term of the leader that its router leads to; 0: none
+	Known
+	Routed uint64 `json:"routed"` // term of the leader that its router leads to; 0: none
 	// Quiet is the term of the leader whose sessions its router holds, with nothing under way; 0: none.
-	Quiet    uint64   `json:"quiet,omitempty"`
-	Follows  bool     `json:"follows,omitempty"`  // its router follows sessions that write
-	History  uint64   `json:"history"`            // digest of the history that it knows; 0: none
-	Seen     OpenSeen `json:"open_seen,omitzero"` // when it last knew somebody to take writes
-	Full     bool     `json:"full"`               // a disk is nearly full: it should not lead
-	Settings uint64   `json:"settings"`           // version of the cluster settings it has
+	Quiet    uint64 `json:"quiet,omitempty"`
+	Follows  bool   `json:"follows,omitempty"` // its router follows sessions that write
+	History  uint64 `json:"history"`           // digest of the history that it knows; 0: none
+	Full     bool   `json:"full"`              // a disk is nearly full: it should not lead
+	Settings uint64 `json:"settings"`          // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
 	Rules    *api.CommitRulesView `json:"rules,omitempty"`
 	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
@@ -43,6 +42,14 @@ type Status struct {
 	CA    CAStatus          `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
+}
+
+// Known is what a node has seen or heard of, over its restarts or those of others.
+type Known struct {
+	Left Leave    `json:"left"`               // when and why it last stopped taking writes
+	Seen OpenSeen `json:"open_seen,omitzero"` // when it last knew somebody to take writes
+	// Archive is how far the log is archived, the newest that it knows of; nil: it knows of none.
+	Archive *api.BackupArchive `json:"archive,omitempty"`
 }
 
 // Leave is what a node says when it stops taking writes: in which term, why, and how long ago. Durations travel,

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"trireme/internal/api"
+	"trireme/internal/node/gossip"
+)
+
+// TestBackupIsKnown: the newest copy and the newest archive that any node was told of are shown, the copy also after a restart and
+// when an older daemon has passed it on.
+func TestBackupIsKnown(t *testing.T) {
+	n := newTestNode(t)
+	openTestLog(t, n)
+	startTestRaft(t, n, nil)
+	view := func() *api.BackupView { return n.gossip.Backup(n.history.all()) }
+	note := n.gossip.NoteBackup(n.history.add, n.event)
+	if v := view(); v != nil {
+		t.Fatalf("before any: %+v", v)
+	}
+	at := time.Now().Add(-time.Hour)
+	told := func(r api.BackupReport) {
+		t.Helper()
+		if res, err := note(t.Context(), r); err != nil || !res.Noted {
+			t.Fatalf("%+v: %v", res, err)
+		}
+	}
+	archive := func(place string, at time.Time) *api.BackupArchive {
+		return &api.BackupArchive{Place: place, Index: 7, Complete: at}
+	}
+	told(api.BackupReport{Copy: &api.BackupCopy{Name: "c2", Place: "/b", Donor: "n2", Made: at, Bytes: 3 << 20, StoredBytes: 1 << 20}})
+	told(api.BackupReport{Copy: &api.BackupCopy{Name: "c1", Place: "/old", Made: at.Add(-time.Hour)}})
+	told(api.BackupReport{Archive: archive("/b", at.Add(time.Minute))})
+	told(api.BackupReport{Archive: archive("/late", at)})
+	v := view()
+	if v.Copy.Name != "c2" || v.CopyAgeS < 3600 || v.CopyAgeS > 3700 || v.Archive.Place != "/b" || v.ArchiveAgeS < 3500 || v.ArchiveAgeS > 3600 {
+		t.Errorf("%+v %+v %+v", v, v.Copy, v.Archive)
+	}
+	n.gossip.Peers()[2] = &gossip.Peer{Status: gossip.Status{Known: gossip.Known{Archive: archive("/c", at.Add(2*time.Minute))}}} // it may be down
+	view()
+	delete(n.gossip.Peers(), 2)
+	if v := view(); v.Archive.Place != "/c" {
+		t.Errorf("of a peer that has gone: %+v", v.Archive)
+	}
+	n.history.save()
+	again := openHistory(strings.TrimSuffix(n.history.path, "/history.jsonl"), n.log)
+	if c := api.BackupOf(again.all(), nil, at).Copy; c == nil || c.Name != "c2" || c.Bytes != 3<<20 {
+		t.Errorf("after a restart: %+v", c)
+	}
+	n.history.add(api.Event{Kind: api.EventBackup, Time: at.Add(time.Minute)})
+	if c := view().Copy; !c.Made.Equal(at.Add(time.Minute)) {
+		t.Errorf("passed on by an older daemon: %+v", c)
+	}
+	for name, r := range map[string]api.BackupReport{
+		"of tomorrow": {Archive: archive("/b", time.Now().Add(24*time.Hour))},
+		"of never":    {Copy: &api.BackupCopy{Name: "c3"}},
+		"long":        {Archive: archive(strings.Repeat("x", 5000), at)},
+	} {
+		if _, err := note(t.Context(), r); api.KindOf(err) != api.KindInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestCopiesAreKept: what else happens does not push the newest copy out of the history.
+func TestCopiesAreKept(t *testing.T) {
+	n := listener(t)
+	h := openHistory(t.TempDir(), n.log)
+	for i := range maxCopies + 5 {
+		made := time.Unix(int64(i), 0)
+		h.add(api.Event{Kind: api.EventBackup, Time: made, Backup: &api.BackupCopy{Made: made}})
+	}
+	for i := range maxOthers + 1 {
+		h.add(api.Event{Kind: "fence", Time: time.Unix(1e6, int64(i))})
+	}
+	copies := 0
+	for _, e := range h.all() {
+		if e.Kind == api.EventBackup {
+			copies++
+		}
+	}
+	if c := api.BackupOf(h.all(), nil, time.Now()).Copy; c == nil || c.Made.Unix() != maxCopies+4 || copies != maxCopies {
+		t.Errorf("%d copies, the newest %+v", copies, c)
+	}
+}
+
+// TestBackupMetrics: without a backup there is no series, and an age is not told as 0.
+func TestBackupMetrics(t *testing.T) {
+	v := api.ClusterView{}
+	series := func() int {
+		out := make(chan prometheus.Metric, 9)
+		gossip.CollectBackup(v.Backup, out)
+		return len(out)
+	}
+	if n := series(); n != 0 {
+		t.Errorf("%d series of no backup", n)
+	}
+	v.Backup = &api.BackupView{Archive: &api.BackupArchive{}}
+	if n := series(); n != 1 {
+		t.Errorf("%d series of an archive", n)
+	}
+}
