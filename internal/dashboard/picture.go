@@ -170,10 +170,13 @@ func outlook(v api.ClusterView, st *state, lost []string, heard, voters, spare i
 	add := func(level, word, format string, args ...any) {
 		out = append(out, alert{level, word, fmt.Sprintf(format, args...)})
 	}
-	if len(lost) == 0 {
-		add(levelGood, "Lost now", "nothing.")
-	} else {
+	switch {
+	case len(lost) > 0:
 		add(levelBad, "Lost now", "%s.", strings.Join(lost, ", "))
+	case v.Leader == "": // it may be what is lost: its silence has not lasted long enough to be told from a pause
+		add(levelWarn, "Lost now", "not known yet; a node counts as lost when it has been silent for 1.5 s.")
+	default:
+		add(levelGood, "Lost now", "nothing.")
 	}
 	votes := fmt.Sprintf("%d of %d answer as far as %s hears, %d are needed: ", heard, voters, st.Node, voters/2+1)
 	switch {

@@ -53,7 +53,7 @@ func TestPicture(t *testing.T) {
 		{"a broken way", cut, []string{"not reached: connection refused", "n1 leads and sends its log to n2."}, "0.24 ms, not"},
 		{"a rule", must, []string{"n3 is a follower in zone berlin, healthy, round trip to the leader 0.24 ms, lag 0.4 s, log up to #1\u202f841\u202f233, its loss holds commits for 10 s"}, "stops"},
 		{"no candidate", lone, []string{"12 sessions", "its loss stops writes", "bad Loss of n1: no node could take over: n2 and n3 lag"}, "leads in about"},
-		{"a failover under way", leaderless, []string{"There is no leader: nothing is written.", "good Votes: 3 of 3", "bad Leader: there is none"}, "Loss of"},
+		{"a failover under way", leaderless, []string{"There is no leader: nothing is written.", "warn Lost now: not known yet;", "good Votes: 3 of 3", "bad Leader: there is none"}, "Loss of"},
 		{"a failover under way, lag", leaderless, nil, "lag"},
 		{"paused", paused, []string{"warn Loss of n1: failover is paused"}, "leads in about"},
 	} {
