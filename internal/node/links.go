@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,10 +50,10 @@ func (n *Node) watchLinks(context.Context) {
 	for _, m := range c.Members {
 		r := n.tr.RTT(m.ID)
 		view := api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)}
-		if trouble := n.tr.Trouble(m.ID); trouble.Err != nil && trouble.For > linkInterval {
-			view.Address, view.Error = trouble.Address, troubleText(trouble)
+		if trouble := n.tr.Trouble(m.ID); len(trouble.Tried) > 0 && trouble.For > linkInterval {
+			view.Address, view.Error = troubleText(trouble.Tried)
 			next.failing[m.Name] = trouble.For
-		} else if trouble.Err == nil && r.Samples > 0 && m.ID != n.id.ID {
+		} else if len(trouble.Tried) == 0 && r.Samples > 0 && m.ID != n.id.ID {
 			reached = append(reached, m.Name)
 		}
 		if m.ID == n.id.ID || r.Samples == 0 && view.Error == "" {
@@ -88,13 +89,21 @@ func (n *Node) watchLinks(context.Context) {
 	n.links = next
 }
 
-// troubleText is the reason without the address, which is told beside it.
-func troubleText(t transport.Trouble) string {
-	text := t.Err.Error()
-	for _, prefix := range []string{"dial " + t.Address + ": ", "dial tcp " + t.Address + ": ", "dial tcp: "} {
-		text = strings.TrimPrefix(text, prefix)
+// troubleText is the first of the addresses that a member was looked for at, and the reason without it; the others
+// follow with theirs.
+func troubleText(tried []transport.Attempt) (address, reason string) {
+	tried = slices.SortedFunc(slices.Values(tried), func(a, b transport.Attempt) int { return cmp.Compare(a.Address, b.Address) })
+	for i, a := range tried {
+		text := a.Err.Error()
+		for _, prefix := range []string{"dial " + a.Address + ": ", "dial tcp " + a.Address + ": ", "dial tcp: "} {
+			text = strings.TrimPrefix(text, prefix)
+		}
+		if i > 0 {
+			reason += "; at " + a.Address + ": "
+		}
+		reason += text
 	}
-	return text
+	return tried[0].Address, reason
 }
 
 // linkSlow says whether round trips endanger elections; was is the last answer.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -41,5 +42,16 @@ func TestTimeoutsDiffer(t *testing.T) {
 	got := timeoutsDiffer(time.Second, map[string]time.Duration{"n2": time.Second, "n3": 3 * time.Second})
 	if len(got) != 1 || !strings.Contains(got[0], "is 1000 here and 3000 on n3") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestTroubleText: each address that was tried is told with its reason, in the same order each time.
+func TestTroubleText(t *testing.T) {
+	a := transport.Attempt{Address: "10.0.0.2:7306", Err: errors.New("dial tcp 10.0.0.2:7306: connection refused")}
+	b := transport.Attempt{Address: "10.0.0.9:7306", Err: errors.New("no answer in time")}
+	for _, tried := range [][]transport.Attempt{{a, b}, {b, a}} {
+		if at, why := troubleText(tried); at != a.Address || why != "connection refused; at 10.0.0.9:7306: no answer in time" {
+			t.Errorf("%q: %q", at, why)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,25 +37,35 @@ type link struct {
 
 // Trouble is why a peer cannot be reached.
 type Trouble struct {
-	Address string
-	Err     error         // nil: no error
-	For     time.Duration // since the first failed attempt in a row
+	Tried []Attempt     // the last one at each of its addresses; none: no error
+	For   time.Duration // since the first failed attempt in a row
 
 	since time.Time
 }
+
+// Attempt to connect that failed.
+type Attempt struct {
+	Address string
+	Err     error
+}
+
+// maxTried bounds Trouble.Tried: addresses that a peer has, and had.
+const maxTried = 4
 
 // noteAttempt keeps what an attempt to connect came to.
 func (l *link) noteAttempt(addr string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case err == nil:
+	if err == nil {
 		l.failing = Trouble{}
-	case l.failing.Err == nil:
-		l.failing = Trouble{Address: addr, Err: err, since: time.Now()}
-	default:
-		l.failing.Address, l.failing.Err = addr, err
+		return
 	}
+	if len(l.failing.Tried) == 0 {
+		l.failing.since = time.Now()
+	}
+	tried := slices.DeleteFunc(slices.Clone(l.failing.Tried), func(a Attempt) bool { return a.Address == addr })
+	tried = append(tried, Attempt{addr, err})
+	l.failing.Tried = tried[max(0, len(tried)-maxTried):]
 }
 
 // Trouble tells why a peer cannot be reached, if attempts fail.
@@ -68,7 +79,7 @@ func (t *Transport) Trouble(id uint64) Trouble {
 	p.control.mu.Lock()
 	defer p.control.mu.Unlock()
 	out := p.control.failing
-	if out.Err != nil {
+	if len(out.Tried) > 0 {
 		out.For = time.Since(out.since)
 	}
 	return out

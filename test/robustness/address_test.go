@@ -155,7 +155,7 @@ func (c *cluster) movesBeforeItsFirstStart(base int) {
 	cmd := start(nowhere)
 	named := func(m api.MemberView) bool {
 		text := strings.Join(m.Warnings, "; ")
-		return m.Answers() && strings.Contains(text, "cannot reach it at "+nowhere) && strings.Contains(text, "hears from no node")
+		return m.Answers() && strings.Contains(text, "cannot reach it at ") && strings.Contains(text, nowhere+": ") && strings.Contains(text, "hears from no node")
 	}
 	for _, o := range c.Nodes() {
 		c.shows(o, n9.Name, "has an address that leads nowhere", named)
