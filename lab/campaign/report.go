@@ -1,7 +1,9 @@
 package campaign
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -51,10 +53,14 @@ type Progress struct {
 	Wanted int    `json:"wanted"`
 }
 
-// Report draws the report of what is in the state file below a directory. Counts of the given build's commit path
-// count, others are shown as older ones.
+// CountsName is a file below the directory of reports that git keeps: the lines of the state file that count, those of
+// one commit path. State files are kept by nobody, and campaigns on several machines add up.
+const CountsName = "counts.jsonl"
+
+// Report draws the report of what is in the state file below a directory, and of what counted before. Counts of the
+// given build's commit path count, others are shown as older ones.
 func Report(dir string, b Build, say io.Writer) (Standing, error) {
-	parts, err := ReadState(filepath.Join(dir, StateName))
+	parts, err := keepCounts(dir, b)
 	if err != nil {
 		return Standing{}, err
 	}
@@ -77,6 +83,45 @@ func Report(dir string, b Build, say io.Writer) (Standing, error) {
 	}
 	fmt.Fprintf(say, "%s: %d parts of campaigns, %d of simulations\n", path, len(parts), len(seeds))
 	return standingOf(path, parts, seeds, b), f.Close()
+}
+
+// keepCounts reads both files, each line once, and keeps what counts for a build.
+func keepCounts(dir string, b Build) ([]Part, error) {
+	path := filepath.Join(dir, CountsName)
+	before, err := ReadState(path)
+	if err != nil {
+		return nil, err
+	}
+	now, err := ReadState(filepath.Join(dir, StateName))
+	if err != nil {
+		return nil, err
+	}
+	var parts []Part
+	for _, p := range append(before, now...) {
+		if !slices.ContainsFunc(parts, func(q Part) bool { return p.same(q) }) {
+			parts = append(parts, p)
+		}
+	}
+	slices.SortStableFunc(parts, func(x, y Part) int { return x.At.Compare(y.At) })
+	var out bytes.Buffer
+	for _, p := range parts {
+		if p.ours() && b.counts(p.Build) {
+			line, err := json.Marshal(p)
+			if err != nil {
+				return nil, err
+			}
+			out.Write(append(line, '\n'))
+		}
+	}
+	if out.Len() == 0 {
+		return parts, nil // another path's counts stay until there are some of this one
+	}
+	return parts, os.WriteFile(path, out.Bytes(), 0o644)
+}
+
+// same says whether two lines tell of the same part of the same campaign.
+func (p Part) same(q Part) bool {
+	return p.At.Equal(q.At) && p.Seed == q.Seed && p.System == q.System && p.Minutes == q.Minutes
 }
 
 // standingOf counts what is of the build's own commit path.
@@ -118,7 +163,7 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
 	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
-		report.Text("Made by `trireme-lab verify report` from `" + StateName + "`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
+		report.Text("Made by `trireme-lab verify report` from `" + StateName + "` and `" + CountsName + "`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
 	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)

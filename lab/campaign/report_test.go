@@ -3,6 +3,8 @@ package campaign
 import (
 	"bytes"
 	"context"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,5 +139,50 @@ func TestSimulateIdle(t *testing.T) {
 	}
 	if lines, err := readLines[Seeds](path); err != nil || len(lines) != 0 {
 		t.Errorf("%+v %v", lines, err)
+	}
+}
+
+// TestCountsAreKept: what counts for the present commit path outlives the state file; a path without counts takes none
+// away.
+func TestCountsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, StateName)
+	line := func(second int64, path string) Part {
+		return Part{At: time.Unix(second, 0).UTC(), System: "trireme", Seed: uint64(second), Build: Build{CommitPath: path}, Faults: 10}
+	}
+	faults := func(path string) (total int) {
+		t.Helper()
+		s, err := Report(dir, Build{CommitPath: path}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Faults
+	}
+	add := func(p Part) {
+		t.Helper()
+		if err := AppendState(state, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(line(1, "old"))
+	add(line(2, "new"))
+	if got := faults("new"); got != 10 {
+		t.Errorf("%d faults", got)
+	}
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	add(line(3, "new"))
+	if got := faults("new"); got != 20 {
+		t.Errorf("%d faults, after the state file was lost", got)
+	}
+	if got := faults("new"); got != 20 {
+		t.Errorf("%d faults, drawn twice", got)
+	}
+	if got := faults("next"); got != 0 {
+		t.Errorf("%d faults of a path that has none", got)
+	}
+	if got := faults("new"); got != 20 {
+		t.Errorf("%d faults, after another path's report", got)
 	}
 }
