@@ -26,13 +26,6 @@ func (w *warnings) isNew(what string, err error) bool {
 	return kindOfProblem(err) != kindOfProblem(told) && err != nil
 }
 
-// problem is how the last attempt at what has failed; nil: it did not.
-func (w *warnings) problem(what string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last[what]
-}
-
 // kindOfProblem is equal for problems that need not be told one after the other: what ran out of time names another entry
 // each time.
 func kindOfProblem(err error) string {

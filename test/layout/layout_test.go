@@ -90,7 +90,7 @@ func TestJobs(t *testing.T) {
 	told := map[string]bool{}
 	_, section, _ := strings.Cut(string(doc), "\n| job | every |")
 	section, _, _ = strings.Cut(section, "\n\n")
-	for _, m := range regexp.MustCompile("(?m)^\\| (.*?) \\|").FindAllStringSubmatch(section, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (.*?) \|`).FindAllStringSubmatch(section, -1) {
 		for _, name := range strings.Split(m[1], ", ") {
 			told[strings.Trim(name, "`")] = true
 		}
