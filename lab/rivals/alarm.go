@@ -51,7 +51,7 @@ type watch struct {
 	struck map[string]bool // nodes whose daemon has been sent a signal that ends it
 	found  []Alarm
 	read   map[string]int64 // how far each log has been looked through
-	told   map[string]bool  // mysqld's lines, by their time: a log that a power loss made shorter shows them again
+	told   map[string]bool  // mysqld's lines, by their time and by what they say: a log that a power loss made shorter shows them again
 }
 
 func newWatch() *watch {
@@ -110,9 +110,12 @@ func (w *watch) look(l nodeLogs) {
 		}
 	}
 	for _, line := range w.fresh(l.mysqld) {
-		when, _, failed := strings.Cut(line, "Assertion failure") // what comes later in the line may be torn
-		if once := l.node + " " + when; failed && !w.told[once] {
-			w.told[once] = true
+		// A power loss may take either end of a line that was told already.
+		when, where, failed := strings.Cut(line, "Assertion failure")
+		when, where = l.node+" "+when, l.node+" "+where
+		known := w.told[when] || strings.Contains(when, "\x00") && w.told[where]
+		if failed && !known {
+			w.told[when], w.told[where] = true, true
 			w.found = append(w.found, Alarm{Host: l.node, What: MySQLCrashed, Text: line, At: lineAt(line)})
 		}
 	}

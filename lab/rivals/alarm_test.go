@@ -69,6 +69,15 @@ func TestAlarms(t *testing.T) {
 	addTo(t, n.mysqld, "2026-11-26T17:49:01.000001Z 28 [InnoDB] Assertion failure: os0file.cc:2853\n")
 	expect("17:49:01.000001Z")
 
+	// It takes the beginning of a line, too.
+	const failed = "Y-013183] [InnoDB] Assertion failure: os0file.cc:2853:ib::fatal triggered thread 140105269561024\n"
+	addTo(t, n.mysqld, "2026-11-26T17:50:01.000001Z 28 [ERROR] [M"+failed)
+	expect("140105269561024")
+	addTo(t, n.mysqld, strings.Repeat("\x00", 41)+failed)
+	expect()
+	addTo(t, n.mysqld, strings.Repeat("\x00", 41)+strings.Replace(failed, "561024", "561025", 1))
+	expect("561025")
+
 	killedErr := exec.Command("sh", "-c", "kill -9 $$").Run()
 	failedErr := exec.Command("sh", "-c", "exit 1").Run()
 	w.strike("n1")
