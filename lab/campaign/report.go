@@ -166,7 +166,7 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 		report.Text("Made by `trireme-lab verify report` from `" + StateName + "` and `" + CountsName + "`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
-	d.Blocks = append(d.Blocks, falseAlarms(current, found)...)
+	d.Blocks = append(d.Blocks, reasons(current, found)...)
 	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts, and the counts required", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: byKind(current)},
@@ -175,7 +175,7 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	}
 	if len(older) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: append([]report.Block{
-			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, append(byKind(older), falseAlarms(older, found)...)...)})
+			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, append(byKind(older), reasons(older, found)...)...)})
 	}
 	if len(rivals) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
@@ -388,9 +388,12 @@ func problemList(problems map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// falseAlarms are the reasons that the list of what was found gives for violations that were the kit's own fault: list
-// items that begin with the seed. The violation stays counted.
-func falseAlarms(parts []Part, found string) (out []report.Block) {
+// noFalseAlarm is in a reason that is not the kit's own fault.
+const noFalseAlarm = "no false alarm"
+
+// reasons are those that the list of what was found gives for violations, the kit's own faults among them: list items
+// that begin with the seed. The violation stays counted.
+func reasons(parts []Part, found string) (out []report.Block) {
 	for _, p := range parts {
 		_, reason, listed := strings.Cut(found, fmt.Sprintf("\n* seed %d of %s ", p.Seed, p.At.Format(time.DateOnly)))
 		if len(p.Violations) == 0 || !listed {
@@ -398,7 +401,11 @@ func falseAlarms(parts []Part, found string) (out []report.Block) {
 		}
 		reason, _, _ = strings.Cut(reason, "\n* ")
 		reason, _, _ = strings.Cut(reason, "\n\n")
-		out = append(out, report.Text(fmt.Sprintf("A fault of the kit, by [%s](%s): seed %d %s", FoundName, FoundName, p.Seed,
+		whose := "A fault of the kit"
+		if strings.Contains(reason, noFalseAlarm) {
+			whose = "The reason"
+		}
+		out = append(out, report.Text(fmt.Sprintf("%s, by [%s](%s): seed %d %s", whose, FoundName, FoundName, p.Seed,
 			strings.Join(strings.Fields(reason), " "))))
 	}
 	return out

@@ -36,6 +36,10 @@ func TestFalseAlarm(t *testing.T) {
 	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "b"}, found); !strings.Contains(got, "seed 77 (it failed): the disks went first.\n") {
 		t.Errorf("the reason is lost when the commit path changes:\n%s", got)
 	}
+	real := strings.Replace(found, "the disks", "no false alarm: the disks", 1)
+	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, real); strings.Contains(got, "A fault of the kit") || !strings.Contains(got, "The reason, by") {
+		t.Errorf("a bug is told as the kit's fault:\n%s", got)
+	}
 	alarm.At = day.AddDate(0, 0, 1)
 	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, found); strings.Contains(got, "disks went first") {
 		t.Errorf("the reason of another day's run:\n%s", got)
