@@ -154,14 +154,20 @@ type certRevokeCmd struct {
 // Run has it revoked.
 func (c *certRevokeCmd) Run(e *env) error {
 	res, err := have(c.remote, e, api.Revoke, api.RevokeRequest{What: c.What})
-	if err != nil {
+	return e.done(err, c.JSON, res, res.Message, res.Advice)
+}
+
+// done prints the result of a change, and for people what is to be known of it.
+func (e *env) done(err error, asJSON bool, res any, texts ...string) error {
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.JSON {
+	case asJSON:
 		return printJSON(e.out, res)
 	}
-	e.say("%s", res.Message)
-	e.say("%s", res.Advice)
+	for _, text := range texts {
+		e.say("%s", text)
+	}
 	return nil
 }
 
@@ -173,15 +179,7 @@ type certPasswordCmd struct {
 // Run has it replaced.
 func (c *certPasswordCmd) Run(e *env) error {
 	res, err := have(c.remote, e, api.ReplacePassword, api.ReplaceRequest{})
-	switch {
-	case err != nil:
-		return err
-	case c.JSON:
-		return printJSON(e.out, res)
-	}
-	e.say("%s", res.Message)
-	e.say("%s", res.Advice)
-	return nil
+	return e.done(err, c.JSON, res, res.Message, res.Advice)
 }
 
 type certRevokedCmd struct {

@@ -41,9 +41,8 @@ type audited struct {
 func (a *audited) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // audit carries a verb out and records it.
-func (s *Server) audit(w http.ResponseWriter, r *http.Request, by string, verb http.HandlerFunc) {
-	// What a router says of itself at each switchover, and a backup again and again, orders nothing.
-	if s.opts.Audit == nil || r.URL.Path == "/quiet" || r.URL.Path == "/backup" {
+func (s *Server) audit(w http.ResponseWriter, r *http.Request, v *Request, by string, verb http.HandlerFunc) {
+	if s.opts.Audit == nil || v.Word {
 		verb(w, r)
 		return
 	}

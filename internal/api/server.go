@@ -291,7 +291,7 @@ func (s *Server) control(v *Request, verb http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		s.audit(w, withAsker(r, by), by, verb)
+		s.audit(w, withAsker(r, by), v, by, verb)
 	}
 }
 

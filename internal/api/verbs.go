@@ -52,9 +52,9 @@ var (
 	ForceQuorum = here[ForceRequest, ForceReport]("/force-quorum", pki.Admin,
 		"Makes a cluster out of the survivors of a lost majority; without confirm only reports.")
 
-	NoteBackup = here[BackupReport, BackupResult]("/backup", pki.Operator,
+	NoteBackup = word[BackupReport, BackupResult]("/backup", pki.Operator,
 		"A backup's word of what it has made, for the cluster to show. It is not audited.")
-	Quiet = here[QuietRequest, QuietResult]("/quiet", pki.Viewer,
+	Quiet = word[QuietRequest, QuietResult]("/quiet", pki.Viewer,
 		"A router's word that it has nothing under way, at a switchover. It is not audited.")
 )
 
@@ -75,6 +75,7 @@ type Request struct {
 	What         string   // for docs/api.md
 	Role         pki.Role // the least that may ask; of a verb none: the request holds what lets it in
 	Leader       bool     // only the leader can do it
+	Word         bool     // it orders nothing and comes again and again, so it is not audited
 	Open         bool     // for everybody unless the cluster setting read_login asks for a viewer
 	Body, Answer reflect.Type
 }
@@ -102,16 +103,25 @@ func declare(r Request) *Request {
 // Verb asks for a change: POST, with a Req, answered by a Res.
 type Verb[Req, Res any] struct{ *Request }
 
+// verb declares one.
+func verb[Req, Res any](r Request) Verb[Req, Res] {
+	r.Method, r.Body, r.Answer = http.MethodPost, reflect.TypeFor[Req](), reflect.TypeFor[Res]()
+	return Verb[Req, Res]{declare(r)}
+}
+
 // onLeader declares a verb that the leader carries out; other nodes pass it on.
 func onLeader[Req, Res any](path string, role pki.Role, what string) Verb[Req, Res] {
-	return Verb[Req, Res]{declare(Request{Method: http.MethodPost, Path: path, What: what, Role: role, Leader: true,
-		Body: reflect.TypeFor[Req](), Answer: reflect.TypeFor[Res]()})}
+	return verb[Req, Res](Request{Path: path, Role: role, What: what, Leader: true})
 }
 
 // here declares a verb that the node asked carries out, whichever it is.
 func here[Req, Res any](path string, role pki.Role, what string) Verb[Req, Res] {
-	return Verb[Req, Res]{declare(Request{Method: http.MethodPost, Path: path, What: what, Role: role, Leader: false,
-		Body: reflect.TypeFor[Req](), Answer: reflect.TypeFor[Res]()})}
+	return verb[Req, Res](Request{Path: path, Role: role, What: what})
+}
+
+// word declares what a program tells the node asked.
+func word[Req, Res any](path string, role pki.Role, what string) Verb[Req, Res] {
+	return verb[Req, Res](Request{Path: path, Role: role, What: what, Word: true})
 }
 
 // Ask has the node of c see to it. All errors are *Error.
@@ -147,14 +157,13 @@ func (v Verb[Req, Res]) handled(do func(*Server, context.Context, *http.Request,
 type Query[V any] struct{ *Request }
 
 // view declares a query that is open as read_login says.
-func view[V any](path, what string) Query[V] {
-	return Query[V]{declare(Request{Method: http.MethodGet, Path: path, What: what, Role: pki.Viewer, Open: true,
-		Answer: reflect.TypeFor[V]()})}
-}
+func view[V any](path, what string) Query[V] { return query[V](path, what, true) }
 
 // private declares a query for viewers.
-func private[V any](path, what string) Query[V] {
-	return Query[V]{declare(Request{Method: http.MethodGet, Path: path, What: what, Role: pki.Viewer, Open: false,
+func private[V any](path, what string) Query[V] { return query[V](path, what, false) }
+
+func query[V any](path, what string, open bool) Query[V] {
+	return Query[V]{declare(Request{Method: http.MethodGet, Path: path, What: what, Role: pki.Viewer, Open: open,
 		Answer: reflect.TypeFor[V]()})}
 }
 

@@ -96,12 +96,13 @@ func (n *Node) Self(context.Context) api.MemberView {
 func (n *Node) View(context.Context) api.ClusterView {
 	now := n.viewForPeople()
 	forecast, zones := n.forecast(now), n.zoneViews(now)
+	backup := n.gossip.Backup(n.history.all())
 	st, c := n.cons.Status(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: membership.PauseView(c), Failover: forecast,
 		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.recovery.Generation().NumberOf(), SeenBy: n.id.Name}
-	v.Flow, v.Backup = n.acks.Flow(), n.gossip.Backup(n.history.all())
+	v.Flow, v.Backup = n.acks.Flow(), backup
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term
 	for _, m := range c.Members {
 		mv := n.gossip.View(m)
