@@ -56,7 +56,8 @@ func grafanaQueries(t *testing.T) (out []string) {
 // TestMonitoringAsksForWhatThereIs: alert rules and dashboard use only metrics that a node has.
 func TestMonitoringAsksForWhatThereIs(t *testing.T) {
 	there := matches(readString(t, "../docs/metrics.md"), "(?m)^\\| `(\\w+)")
-	used := matches(readString(t, "monitoring/alerts.yml")+strings.Join(grafanaQueries(t), "\n"), `\b(trireme_\w+?)(?:_bucket|_sum|_count)?\b`)
+	used := matches(readString(t, "monitoring/alerts.yml")+strings.Join(grafanaQueries(t), "\n"),
+		`\b(trireme_\w+?)(?:_bucket|_sum|_count)?\b`)
 	for name := range used {
 		if !there[name] {
 			t.Errorf("docs/metrics.md has no %s", name)
@@ -81,7 +82,8 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 	}
 }
 
-// TestAlerts: Prometheus takes the rules and the dashboard's queries, and each alert fires when it should (monitoring/alerts_test.yml).
+// TestAlerts: Prometheus takes the rules and the dashboard's queries, and each alert fires when it should
+// (monitoring/alerts_test.yml).
 func TestAlerts(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if name := os.Getenv("PROMTOOL"); name != "" {
@@ -99,7 +101,8 @@ func TestAlerts(t *testing.T) {
 	if err := os.WriteFile(grafana, []byte(queries.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"check", "rules", "monitoring/alerts.yml", grafana}, {"test", "rules", "monitoring/alerts_test.yml"}} {
+	for _, args := range [][]string{{"check", "rules", "monitoring/alerts.yml", grafana},
+		{"test", "rules", "monitoring/alerts_test.yml"}} {
 		if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
 		}

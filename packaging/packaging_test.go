@@ -14,7 +14,8 @@ import (
 	"trireme/internal/api"
 )
 
-// stub stands for a program in the entry point's PATH: it notes how it was called, and what it was told on standard input.
+// stub stands for a program in the entry point's PATH: it notes how it was called, and what it was told on standard
+// input.
 const stub = `#!/bin/sh
 echo "${0##*/} $*" >>"$NOTES"
 case "${0##*/} $1" in
@@ -41,8 +42,10 @@ func start(t *testing.T, dir, name string, env ...string) string {
 	_ = os.Remove(notes)
 	cmd := exec.Command("bash", "docker/entrypoint.sh")
 	volume := filepath.Join(dir, name)
-	cmd.Env = append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "NOTES=" + notes, "TRIREME_CLUSTER=shop", "TRIREME_FIRST=db-0", "TRIREME_NAME=" + name,
-		"XDG_CONFIG_HOME=" + filepath.Join(volume, "operator"), "TRIREME_CONFIG=" + filepath.Join(volume, "node", "trireme.toml"),
+	cmd.Env = append([]string{"PATH=" + bin + ":" + os.Getenv("PATH"), "NOTES=" + notes, "TRIREME_CLUSTER=shop",
+		"TRIREME_FIRST=db-0", "TRIREME_NAME=" + name,
+		"XDG_CONFIG_HOME=" + filepath.Join(volume, "operator"), "TRIREME_CONFIG=" + filepath.Join(volume, "node",
+			"trireme.toml"),
 		"TRIREME_OPERATOR=" + filepath.Join(dir, "shared")}, env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)
@@ -54,7 +57,8 @@ func start(t *testing.T, dir, name string, env ...string) string {
 	return string(b)
 }
 
-// TestEntrypoint: the first container makes the cluster and leaves the credential for the others, which join; later starts only run the daemon.
+// TestEntrypoint: the first container makes the cluster and leaves the credential for the others, which join; later
+// starts only run the daemon.
 func TestEntrypoint(t *testing.T) {
 	dir := t.TempDir()
 	has := func(got string, want ...string) {
@@ -72,9 +76,11 @@ func TestEntrypoint(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "shared")); err != nil || string(b) != "secret\n" {
 		t.Errorf("the others find %q, %v", b, err)
 	}
-	has(start(t, dir, "db-1", "TRIREME_ROLE=logger", "TRIREME_HOST=db-1.db"), "trireme add db-1 --role logger --cluster shop --json",
+	has(start(t, dir, "db-1", "TRIREME_ROLE=logger", "TRIREME_HOST=db-1.db"),
+		"trireme add db-1 --role logger --cluster shop --json",
 		"trireme join --name db-1 --role logger --host db-1.db", "stdin trj1.x", "trireme node")
-	if i, err := os.Stat(filepath.Join(dir, "db-1", "operator", "trireme", "shop")); err != nil || i.Mode().Perm() != 0o600 {
+	if i, err := os.Stat(filepath.Join(dir, "db-1", "operator", "trireme", "shop")); err != nil || i.Mode().
+		Perm() != 0o600 {
 		t.Errorf("the operator's credential: %v, %v", i, err)
 	}
 	if got := start(t, dir, "db-0"); got != "trireme node\n" {
@@ -117,8 +123,10 @@ func TestCredentialIsNoArgument(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	got := start(t, dir, "db-0", "TRIREME_SECRET=db-operator", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES_SERVICE_PORT=443")
-	if !strings.Contains(got, "https://10.0.0.1:443/api/v1/namespaces/shop/secrets/db-operator") || !strings.Contains(got, `stdin {"data":{"credential":"c2VjcmV0Cg=="}}`) {
+	got := start(t, dir, "db-0", "TRIREME_SECRET=db-operator", "KUBERNETES_SERVICE_HOST=10.0.0.1",
+		"KUBERNETES_SERVICE_PORT=443")
+	if !strings.Contains(got, "https://10.0.0.1:443/api/v1/namespaces/shop/secrets/db-operator") ||
+		!strings.Contains(got, `stdin {"data":{"credential":"c2VjcmV0Cg=="}}`) {
 		t.Errorf("the Secret is not written:\n%s", got)
 	}
 	if strings.Contains(got, "account-token") {
@@ -126,8 +134,9 @@ func TestCredentialIsNoArgument(t *testing.T) {
 	}
 }
 
-// TestUnitsLeaveFinalEndsAlone: what ends with the exit code of a mistake that another start would find again is not restarted. Everything else
-// is, 2 included: it means a mistake on the command line, and is also what Go's runtime ends a program with that panics.
+// TestUnitsLeaveFinalEndsAlone: what ends with the exit code of a mistake that another start would find again is not
+// restarted. Everything else is, 2 included: it means a mistake on the command line, and is also what Go's runtime ends
+// a program with that panics.
 func TestUnitsLeaveFinalEndsAlone(t *testing.T) {
 	for _, unit := range []string{"trireme.service", "trireme-router.service"} {
 		b, err := os.ReadFile(unit)
@@ -176,7 +185,8 @@ func TestUnitsRunVerbs(t *testing.T) {
 	}
 }
 
-// TestSampleUnits: what the samples run is in the command line's own page, systemd understands them, and the page on backups names each.
+// TestSampleUnits: what the samples run is in the command line's own page, systemd understands them, and the page on
+// backups names each.
 func TestSampleUnits(t *testing.T) {
 	page, err := os.ReadFile("../docs/cli.md")
 	if err != nil {
@@ -220,7 +230,8 @@ func TestSampleUnits(t *testing.T) {
 			}
 		}
 		copies = append(copies, filepath.Join(dir, name))
-		if err := os.WriteFile(copies[len(copies)-1], []byte(strings.ReplaceAll(string(b), "/usr/bin/trireme", "/bin/true")), 0o644); err != nil {
+		if err := os.WriteFile(copies[len(copies)-1], []byte(strings.ReplaceAll(string(b), "/usr/bin/trireme", "/bin/true")),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

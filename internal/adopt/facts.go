@@ -70,10 +70,12 @@ func readFacts(ctx context.Context, s *server) (*facts, error) {
 		return nil, fmt.Errorf("%w: %s", mysqld.ErrMariaDB, s.login.addr())
 	}
 	if !f.Version.AtLeast(mysqld.Minimum.Major, mysqld.Minimum.Minor, mysqld.Minimum.Patch) {
-		return nil, fmt.Errorf("%w: %s is MySQL %s, Trireme needs %s: upgrade it first", mysqld.ErrTooOld, s.login.addr(), f.Version, mysqld.Minimum)
+		return nil, fmt.Errorf("%w: %s is MySQL %s, Trireme needs %s: upgrade it first", mysqld.ErrTooOld, s.login.addr(),
+			f.Version, mysqld.Minimum)
 	}
 	f.UUID = f.Vars["server_uuid"]
-	rows, err = s.rows(ctx, "SELECT VARIABLE_NAME AS n, VARIABLE_SOURCE AS v FROM performance_schema.variables_info WHERE VARIABLE_SOURCE <> 'COMPILED'")
+	rows, err = s.rows(ctx,
+		"SELECT VARIABLE_NAME AS n, VARIABLE_SOURCE AS v FROM performance_schema.variables_info WHERE VARIABLE_SOURCE <> 'COMPILED'")
 	if err != nil {
 		return nil, err
 	}
@@ -101,11 +103,13 @@ func (f *facts) readData(ctx context.Context, s *server) error {
 	}{
 		{&f.Tables, "SELECT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME, ' (', ENGINE, ')') AS v FROM information_schema.TABLES" +
 			" WHERE TABLE_TYPE = 'BASE TABLE' AND ENGINE <> 'InnoDB' AND " + userSchemas + " ORDER BY 1"},
-		{&absolute, "SELECT FILE_NAME AS v FROM information_schema.FILES WHERE FILE_NAME LIKE '/%' AND FILE_TYPE <> 'TEMPORARY' ORDER BY 1"},
+		{&absolute,
+			"SELECT FILE_NAME AS v FROM information_schema.FILES WHERE FILE_NAME LIKE '/%' AND FILE_TYPE <> 'TEMPORARY' ORDER BY 1"},
 		{&f.Encrypted, "SELECT NAME AS v FROM information_schema.INNODB_TABLESPACES WHERE ENCRYPTION = 'Y' ORDER BY 1"},
 		{&f.Loadable, "SELECT LOWER(PLUGIN_NAME) AS v FROM information_schema.PLUGINS WHERE PLUGIN_LIBRARY IS NOT NULL" +
 			" UNION SELECT LOWER(SUBSTRING_INDEX(COMPONENT_URN, 'component_', -1)) FROM mysql.component"},
-		{&f.Keyring, "SELECT PLUGIN_NAME AS v FROM information_schema.PLUGINS WHERE PLUGIN_NAME LIKE 'keyring%' AND PLUGIN_STATUS = 'ACTIVE'"},
+		{&f.Keyring,
+			"SELECT PLUGIN_NAME AS v FROM information_schema.PLUGINS WHERE PLUGIN_NAME LIKE 'keyring%' AND PLUGIN_STATUS = 'ACTIVE'"},
 	}
 	for _, l := range lists {
 		var err error
@@ -115,7 +119,8 @@ func (f *facts) readData(ctx context.Context, s *server) error {
 	}
 	f.Outside = absolute
 	// The keyring's view came with 8.0.24; without a component it is empty.
-	if ks, err := s.column(ctx, "SELECT STATUS_VALUE AS v FROM performance_schema.keyring_component_status WHERE STATUS_KEY = 'Component_name'"); err == nil {
+	if ks, err := s.column(ctx,
+		"SELECT STATUS_VALUE AS v FROM performance_schema.keyring_component_status WHERE STATUS_KEY = 'Component_name'"); err == nil {
 		f.Keyring = append(f.Keyring, ks...)
 	}
 	x, err := s.rows(ctx, "XA RECOVER")
@@ -127,13 +132,15 @@ func (f *facts) readReplication(ctx context.Context, s *server) (err error) {
 	if f.Channels, err = s.channels(ctx); err != nil {
 		return err
 	}
-	group, err := s.column(ctx, "SELECT MEMBER_ID AS v FROM performance_schema.replication_group_members WHERE MEMBER_STATE <> 'OFFLINE'")
+	group, err := s.column(ctx,
+		"SELECT MEMBER_ID AS v FROM performance_schema.replication_group_members WHERE MEMBER_STATE <> 'OFFLINE'")
 	if err != nil {
 		return err
 	}
 	f.Group = len(group)
-	if f.Filters, err = s.column(ctx, "SELECT DISTINCT CONCAT(FILTER_NAME, '=', FILTER_RULE) AS v FROM performance_schema.replication_applier_global_filters"+
-		" UNION SELECT DISTINCT CONCAT(FILTER_NAME, '=', FILTER_RULE) FROM performance_schema.replication_applier_filters"); err != nil {
+	if f.Filters, err = s.column(ctx,
+		"SELECT DISTINCT CONCAT(FILTER_NAME, '=', FILTER_RULE) AS v FROM performance_schema.replication_applier_global_filters"+
+			" UNION SELECT DISTINCT CONCAT(FILTER_NAME, '=', FILTER_RULE) FROM performance_schema.replication_applier_filters"); err != nil {
 		return err
 	}
 	status, err := s.rows(ctx, binlogStatus(f.Version))
@@ -152,7 +159,8 @@ func (f *facts) readReplication(ctx context.Context, s *server) (err error) {
 		return err
 	}
 	f.Events = len(events)
-	f.OldNames = slices.ContainsFunc(f.Loadable, func(p string) bool { return p == "rpl_semi_sync_master" || p == "rpl_semi_sync_slave" })
+	f.OldNames = slices.ContainsFunc(f.Loadable,
+		func(p string) bool { return p == "rpl_semi_sync_master" || p == "rpl_semi_sync_slave" })
 	f.Connected, err = s.replicaUUIDs(ctx)
 	return err
 }
@@ -177,12 +185,14 @@ func (f *facts) readAccounts(ctx context.Context, s *server) error {
 			f.Strong = append(f.Strong, r["v"])
 		}
 	}
-	rows, err = s.rows(ctx, "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) AS v, User AS u, Super_priv AS super FROM mysql.user"+
-		" WHERE Repl_slave_priv = 'Y' AND account_locked = 'N' AND User NOT LIKE 'trireme\\_%' ORDER BY 1")
+	rows, err = s.rows(ctx,
+		"SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) AS v, User AS u, Super_priv AS super FROM mysql.user"+
+			" WHERE Repl_slave_priv = 'Y' AND account_locked = 'N' AND User NOT LIKE 'trireme\\_%' ORDER BY 1")
 	if err != nil {
 		return err
 	}
-	dumps, err := s.rows(ctx, "SELECT USER AS u, CONCAT(USER, '@', HOST) AS v FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%' ORDER BY 2")
+	dumps, err := s.rows(ctx,
+		"SELECT USER AS u, CONCAT(USER, '@', HOST) AS v FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%' ORDER BY 2")
 	if err != nil {
 		return err
 	}

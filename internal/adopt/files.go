@@ -147,7 +147,8 @@ func (j *journal) takeBack() error {
 			continue
 		}
 		if fileExists(m.From) {
-			return fmt.Errorf("%s is there again, so %s was not moved back: somebody has made a new one; move it away", m.From, m.To)
+			return fmt.Errorf("%s is there again, so %s was not moved back: somebody has made a new one; move it away", m.From,
+				m.To)
 		}
 		if err := m.back(); err != nil {
 			return err

@@ -12,7 +12,8 @@ import (
 // FuzzJournal reads any journal of an adoption, without doing what it says: it is refused by its name, or has a data
 // directory to give back and says how the server is started.
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"datadir":"/d","command":["mysqld"],"gtid_executed":"","locked":["a@b"],"moves":[{"from":"/d","to":"/n/mysql/data"}]}`))
+	f.Add(
+		[]byte(`{"datadir":"/d","command":["mysqld"],"gtid_executed":"","locked":["a@b"],"moves":[{"from":"/d","to":"/n/mysql/data"}]}`))
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"moves":[{"from":"","to":"../x"}]}`))
 	dir := f.TempDir()

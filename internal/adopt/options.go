@@ -19,8 +19,9 @@ type OptionChange struct {
 
 // untracked are variables whose source MySQL does not know: it says COMPILED no matter who has set them (measured on
 // 9.7.4). Each with MySQL's default, with which it need not be kept.
-var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci", "transaction_isolation": "REPEATABLE-READ",
-	"time_zone": "SYSTEM", "lower_case_table_names": "0"}
+var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_server": "utf8mb4_0900_ai_ci",
+	"transaction_isolation": "REPEATABLE-READ",
+	"time_zone":             "SYSTEM", "lower_case_table_names": "0"}
 
 // isSet reports whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme
 // would choose otherwise.
@@ -45,12 +46,14 @@ func takeOver(f *facts, cfg mysqld.Config) (taken map[string]string, changes []O
 			changes = append(changes, OptionChange{Name: name, Old: value, New: "of the cluster's CA",
 				Why: "clients that verify the certificate need tls/ca.pem of any node from then on (docs/ops/certificates.md)"})
 		case fate.Kept && set && (strings.HasPrefix(name, "slave_") || strings.HasPrefix(name, "master_")):
-			changes = append(changes, OptionChange{Name: name, Old: value, Why: "replication is Trireme's, and this is an old name"})
+			changes = append(changes,
+				OptionChange{Name: name, Old: value, Why: "replication is Trireme's, and this is an old name"})
 		case fate.Kept && set && value != "":
 			taken[optionName(f, name)] = value
 			changes = append(changes, OptionChange{Name: name, Old: value, New: value, Kept: true})
 		case fate.Kept && fate.Value != "" && !fate.Same:
-			changes = append(changes, OptionChange{Name: name, Old: value, New: fate.Value, Why: "Trireme's default; mysql.options may change it"})
+			changes = append(changes, OptionChange{Name: name, Old: value, New: fate.Value,
+				Why: "Trireme's default; mysql.options may change it"})
 		case fate.Kept || fate.Same || fate.Value == "" && !set:
 		default:
 			changes = append(changes, OptionChange{Name: name, Old: value, New: fate.Value, Why: fate.Why})

@@ -183,7 +183,8 @@ func (p *Plan) settle(ctx context.Context) (err error) {
 	if err := p.validate(ctx); err != nil {
 		f.OptionErr = err.Error()
 	}
-	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.Router.RWAddr(), p.node.Router.ROAddr(), p.node.Router.SplitAddr(), p.node.Router.StreamAddr()} {
+	for _, addr := range []string{p.node.Peer.Listen, p.node.API.Listen, p.node.Router.RWAddr(), p.node.Router.ROAddr(),
+		p.node.Router.SplitAddr(), p.node.Router.StreamAddr()} {
 		if addr == "" {
 			continue
 		}
@@ -223,8 +224,9 @@ func (p *Plan) validate(ctx context.Context) error {
 
 // mysqldConfig is what the daemon will make of the node's settings, as far as it matters here.
 func mysqldConfig(n config.Node, s config.Secrets, bin mysqld.Binary) mysqld.Config {
-	return mysqld.Config{Binary: bin, Dir: n.MySQLDir(), Bind: n.MySQL.Bind, Port: n.MySQL.Port, ServerID: 1, ReportHost: n.MySQLHost(),
-		Admin: mysqld.Account(s.Admin), Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone),
+	return mysqld.Config{Binary: bin, Dir: n.MySQLDir(), Bind: n.MySQL.Bind, Port: n.MySQL.Port, ServerID: 1,
+		ReportHost: n.MySQLHost(),
+		Admin:      mysqld.Account(s.Admin), Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone),
 		Durability: mysqld.Durability(n.MySQL.Durability), OSUser: n.MySQL.OSUser, Extra: n.MySQL.Options}
 }
 

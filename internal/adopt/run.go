@@ -67,7 +67,8 @@ func (p *Plan) Run(ctx context.Context) (Result, error) {
 		return Result{}, ErrChecks
 	}
 	// Held by the connection: it ends with it.
-	if free, err := p.server.value(ctx, "SELECT COALESCE(GET_LOCK('trireme.adopt', 0), 0) AS v"); err != nil || free != "1" {
+	if free, err := p.server.value(ctx, "SELECT COALESCE(GET_LOCK('trireme.adopt', 0), 0) AS v"); err != nil ||
+		free != "1" {
 		return Result{}, errors.Join(err, errors.New("another `trireme adopt` is under way on this server"))
 	}
 	if p.opts.Token != "" {
@@ -186,7 +187,8 @@ func (p *Plan) closeWrites(ctx context.Context, st *steps) (gtid.Set, error) {
 		return gtid.Set{}, err
 	}
 	if x, err := p.server.rows(ctx, "XA RECOVER"); err != nil || len(x) > 0 {
-		return gtid.Set{}, errors.Join(err, fmt.Errorf("%d XA transactions have been prepared meanwhile: end them and try again", len(x)))
+		return gtid.Set{},
+			errors.Join(err, fmt.Errorf("%d XA transactions have been prepared meanwhile: end them and try again", len(x)))
 	}
 	return p.server.executed(ctx)
 }
@@ -202,7 +204,8 @@ func (p *Plan) readOnly(ctx context.Context, st *steps, s *server) error {
 	})
 	// With lock_wait_timeout: a statement that runs for long makes it fail, and everything is taken back.
 	if err := s.exec(ctx, p.opts.Outage, "SET GLOBAL super_read_only = ON"); err != nil {
-		return fmt.Errorf("writes could not be closed within %v; a long statement or LOCK TABLES holds them: %w", p.opts.Outage, err)
+		return fmt.Errorf("writes could not be closed within %v; a long statement or LOCK TABLES holds them: %w",
+			p.opts.Outage, err)
 	}
 	return nil
 }
@@ -235,7 +238,8 @@ func (p *Plan) stopReplicas(ctx context.Context, st *steps, base gtid.Set, deadl
 // bring stops the server and makes its data the node's. When it fails, the data is where it was.
 func (p *Plan) bring(ctx context.Context, st *steps, cfg mysqld.Config, base gtid.Set) (left []string, err error) {
 	f := p.facts
-	j := &journal{DataDir: filepath.Clean(f.Vars["datadir"]), Command: f.Process.Args, Unit: f.Process.Unit, Base: line(base), UID: f.Process.UID}
+	j := &journal{DataDir: filepath.Clean(f.Vars["datadir"]), Command: f.Process.Args, Unit: f.Process.Unit,
+		Base: line(base), UID: f.Process.UID}
 	if p.opts.Token == "" {
 		j.Locked = f.Dumpers
 	}
@@ -265,7 +269,8 @@ func (p *Plan) shutDown(ctx context.Context, st *steps, base gtid.Set) error {
 		return err
 	}
 	if !has.Equal(base) {
-		return fmt.Errorf("%s has executed something since writes were closed: %s", p.server.login.addr(), line(has.Subtract(base)))
+		return fmt.Errorf("%s has executed something since writes were closed: %s", p.server.login.addr(),
+			line(has.Subtract(base)))
 	}
 	if err := p.server.exec(ctx, changeLimit, "SHUTDOWN"); err != nil {
 		return err
@@ -293,7 +298,8 @@ func (p *Plan) moveData(j *journal) error {
 		if p.facts.Process.Unit != "" {
 			who = p.facts.Process.Unit
 		}
-		err = fmt.Errorf("%s has started the old server again (process %d): disable it first, then run adopt again", who, again.Pid)
+		err = fmt.Errorf("%s has started the old server again (process %d): disable it first, then run adopt again", who,
+			again.Pid)
 	}
 	return errors.Join(err, j.takeBack())
 }
@@ -335,7 +341,8 @@ func (p *Plan) join(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	res.Base = line(base)
-	made, err := setup.Join(ctx, setup.JoinOptions{Token: p.opts.Token, Node: p.node, Role: p.opts.Role, Executed: &res.Base,
+	made, err := setup.Join(ctx, setup.JoinOptions{Token: p.opts.Token, Node: p.node, Role: p.opts.Role,
+		Executed: &res.Base,
 		Bring: func(s config.Secrets) (err error) {
 			p.opts.Say("the cluster takes this server with its data")
 			res.Left, err = p.bring(ctx, st, mysqldConfig(p.node, s, p.facts.Binary), base)

@@ -73,7 +73,8 @@ func connect(ctx context.Context, l Login) (*server, error) {
 		if _, refused := errors.AsType[*mysql.MySQLError](err); refused {
 			return nil, fmt.Errorf("the server at %s refuses %q: %w", l.addr(), l.User, err)
 		}
-		return nil, api.Errorf(api.KindUnreachable, "no server answers at %s: %v", l.addr(), err).With("give its socket with --socket, or --server HOST:PORT")
+		return nil, api.Errorf(api.KindUnreachable, "no server answers at %s: %v", l.addr(), err).
+			With("give its socket with --socket, or --server HOST:PORT")
 	}
 	return s, nil
 }
@@ -81,8 +82,9 @@ func connect(ctx context.Context, l Login) (*server, error) {
 // ready makes the session fit for changes. Not before variables_info was read: that shows what a session has set as
 // well.
 func (s *server) ready(ctx context.Context) error {
-	return s.exec(ctx, quickLimit, "SET SESSION sql_mode = '', SESSION wait_timeout = 86400, SESSION lock_wait_timeout = 5, SESSION max_execution_time = 0,"+
-		" SESSION sql_log_bin = 1")
+	return s.exec(ctx, quickLimit,
+		"SET SESSION sql_mode = '', SESSION wait_timeout = 86400, SESSION lock_wait_timeout = 5, SESSION max_execution_time = 0,"+
+			" SESSION sql_log_bin = 1")
 }
 
 func (s *server) close() {
@@ -146,7 +148,8 @@ func (s *server) awaitExecuted(ctx context.Context, set gtid.Set, limit time.Dur
 	if set.Empty() {
 		return nil
 	}
-	left, err := s.value(ctx, fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %.3f) AS v", line(set), limit.Seconds()))
+	left, err := s.value(ctx, fmt.Sprintf("SELECT WAIT_FOR_EXECUTED_GTID_SET('%s', %.3f) AS v", line(set),
+		limit.Seconds()))
 	if err != nil {
 		return err
 	}
@@ -158,7 +161,8 @@ func (s *server) awaitExecuted(ctx context.Context, set gtid.Set, limit time.Dur
 		return err
 	}
 	missing := set.Subtract(has)
-	return fmt.Errorf("%s has not executed everything within %v: %d transactions are missing", s.login.addr(), limit, missing.Count())
+	return fmt.Errorf("%s has not executed everything within %v: %d transactions are missing", s.login.addr(), limit,
+		missing.Count())
 }
 
 // line is a set on one line.
@@ -167,7 +171,8 @@ func line(s gtid.Set) string { return strings.ReplaceAll(s.String(), "\n", "") }
 // killAll ends every other connection but those of replicas and of the server itself.
 func (s *server) killAll(ctx context.Context, dumps bool) error {
 	for range 3 { // a login under way during one pass is a session in the next
-		ids, err := s.rows(ctx, "SELECT ID AS id, USER AS user, COMMAND AS command FROM performance_schema.processlist WHERE ID <> CONNECTION_ID()")
+		ids, err := s.rows(ctx,
+			"SELECT ID AS id, USER AS user, COMMAND AS command FROM performance_schema.processlist WHERE ID <> CONNECTION_ID()")
 		if err != nil {
 			return err
 		}
@@ -192,8 +197,9 @@ func (s *server) channels(ctx context.Context) ([]channel, error) {
 	rows, err := s.rows(ctx, "SHOW REPLICA STATUS")
 	var all []channel
 	for _, r := range rows {
-		c := channel{Name: r["channel_name"], Source: net.JoinHostPort(r["source_host"], r["source_port"]), SourceUUID: r["source_uuid"],
-			IO: r["replica_io_running"], SQL: r["replica_sql_running"], Lag: -1, AutoPosition: r["auto_position"] == "1"}
+		c := channel{Name: r["channel_name"], Source: net.JoinHostPort(r["source_host"], r["source_port"]),
+			SourceUUID: r["source_uuid"],
+			IO:         r["replica_io_running"], SQL: r["replica_sql_running"], Lag: -1, AutoPosition: r["auto_position"] == "1"}
 		for _, e := range []string{r["last_io_error"], r["last_sql_error"]} {
 			if e != "" && c.Error == "" {
 				c.Error = e

@@ -42,8 +42,10 @@ func unseenTriggers(f Facts) []Finding {
 	if !f.Blind || !slices.ContainsFunc(f.Tables, func(t Table) bool { return len(t.Cascades) > 0 }) {
 		return nil
 	}
-	return []Finding{{UnsafeCascade, Info, "triggers", "the account may not see all triggers, so tables with cascades and triggers may be missing here",
-		"the leader may write events that stop every follower with error 1032 or 1452", "GRANT TRIGGER ON *.* to the account"}}
+	return []Finding{{UnsafeCascade, Info, "triggers",
+		"the account may not see all triggers, so tables with cascades and triggers may be missing here",
+		"the leader may write events that stop every follower with error 1032 or 1452",
+		"GRANT TRIGGER ON *.* to the account"}}
 }
 
 // deletedParents names the tables with a trigger that deletes, before a row is deleted, the row's parent: its cascade
@@ -53,7 +55,8 @@ func deletedParents(f Facts) (out []Finding) {
 	for _, parent := range f.Tables {
 		for _, name := range parent.Cascades {
 			child := by[name]
-			if child == nil || !slices.ContainsFunc(child.BeforeDelete, func(text string) bool { return deletes(text, parent.Name) }) {
+			if child == nil ||
+				!slices.ContainsFunc(child.BeforeDelete, func(text string) bool { return deletes(text, parent.Name) }) {
 				continue
 			}
 			out = append(out, Finding{UnsafeCascade, Warn, child.Name,

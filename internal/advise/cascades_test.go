@@ -17,7 +17,8 @@ func TestUnsafeCascades(t *testing.T) {
 	}
 	for setting, want := range map[string][]string{"OFF": {"d.b", "d.c", "d.parent", "d.self"}, "ON": nil, "": nil} {
 		var got []string
-		for _, f := range Judge(Facts{Tables: tables, Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
+		for _, f := range Judge(Facts{Tables: tables,
+			Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
 			if f.Code == UnsafeCascade {
 				got = append(got, f.Where)
 			}
@@ -36,15 +37,19 @@ func TestUnsafeCascades(t *testing.T) {
 // whose trigger deletes something else, or whose parent does not cascade, is not.
 func TestDeletedParents(t *testing.T) {
 	tables := []Table{
-		{Name: "d.Parent", Cascades: []string{"d.child", "d.other", "d.late"}, Children: []string{"d.child", "d.other", "d.late", "d.strict"}},
-		{Name: "d.child", Triggers: true, BeforeDelete: []string{"BEGIN INSERT INTO log VALUES (1); DELETE FROM `parent` WHERE id=OLD.p; END"}},
-		{Name: "d.other", Triggers: true, BeforeDelete: []string{"DELETE FROM parents WHERE id=OLD.p", "INSERT INTO log SELECT * FROM parent"}},
+		{Name: "d.Parent", Cascades: []string{"d.child", "d.other", "d.late"},
+			Children: []string{"d.child", "d.other", "d.late", "d.strict"}},
+		{Name: "d.child", Triggers: true,
+			BeforeDelete: []string{"BEGIN INSERT INTO log VALUES (1); DELETE FROM `parent` WHERE id=OLD.p; END"}},
+		{Name: "d.other", Triggers: true, BeforeDelete: []string{"DELETE FROM parents WHERE id=OLD.p",
+			"INSERT INTO log SELECT * FROM parent"}},
 		{Name: "d.late", Triggers: true},
 		{Name: "d.strict", Triggers: true, BeforeDelete: []string{"DELETE FROM parent WHERE id=OLD.p"}},
 	}
 	for _, setting := range []string{"ON", ""} {
 		var got []string
-		for _, f := range Judge(Facts{Tables: tables, Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
+		for _, f := range Judge(Facts{Tables: tables,
+			Nodes: []Node{{Name: "n1", Settings: map[string]string{nativeForeignKeys: setting}}}}) {
 			if f.Code == UnsafeCascade {
 				got = append(got, f.Where)
 			}
@@ -61,8 +66,10 @@ func TestUnseenTriggers(t *testing.T) {
 	for _, c := range []struct {
 		f    Facts
 		told bool
-	}{{Facts{Tables: cascading, Blind: true}, true}, {Facts{Tables: cascading}, false}, {Facts{Tables: []Table{{Name: "d.leaf"}}, Blind: true}, false}} {
-		found := slices.ContainsFunc(Judge(c.f), func(f Finding) bool { return f.Code == UnsafeCascade && f.Severity == Info })
+	}{{Facts{Tables: cascading, Blind: true}, true}, {Facts{Tables: cascading}, false},
+		{Facts{Tables: []Table{{Name: "d.leaf"}}, Blind: true}, false}} {
+		found := slices.ContainsFunc(Judge(c.f),
+			func(f Finding) bool { return f.Code == UnsafeCascade && f.Severity == Info })
 		if found != c.told {
 			t.Errorf("%+v: told %t", c.f, found)
 		}

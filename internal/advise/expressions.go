@@ -53,7 +53,8 @@ func sessions(f Facts) []Finding {
 		if len(named) == 0 {
 			continue
 		}
-		out = append(out, Finding{SessionDependent, Info, t.Name, fmt.Sprintf("%s: the value depends on %s of the session", list(named), list(variables)),
+		out = append(out, Finding{SessionDependent, Info, t.Name, fmt.Sprintf("%s: the value depends on %s of the session",
+			list(named), list(variables)),
 			"where a session sets that, a follower computes another value and no error tells, or it stops with error 3819 at a constraint",
 			"leave it alone in sessions; or divide with ROUND(a / b, 2), to no more digits than every setting gives, and encrypt in the application; " +
 				"`trireme check` finds values that differ"})

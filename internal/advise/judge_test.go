@@ -26,14 +26,18 @@ func quiet() Facts {
 		return api.MemberView{Name: name, State: api.StateHealthy, MySQL: &api.MySQLView{LagSeconds: &lag}}
 	}
 	return Facts{
-		View:         api.ClusterView{Cluster: "shop", Leader: "n1", Members: []api.MemberView{member("n1"), member("n2"), {Name: "l1"}}},
-		Tables:       []Table{{Name: "s.good", Rows: 1e6, Primary: true, Indexes: 3, Changed: 1e6}, {Name: "s.unique", Rows: 1e6, Unique: true, Indexes: 1, Changed: 1e6}},
-		Statements:   []Statement{{Text: "UPDATE …", Count: 1000, Rows: 49_000_000, LockMS: 5000, AllMS: 30_000}, {Text: "INSERT …", Count: 0}},
+		View: api.ClusterView{Cluster: "shop", Leader: "n1", Members: []api.MemberView{member("n1"), member("n2"),
+			{Name: "l1"}}},
+		Tables: []Table{{Name: "s.good", Rows: 1e6, Primary: true, Indexes: 3, Changed: 1e6},
+			{Name: "s.unique", Rows: 1e6, Unique: true, Indexes: 1, Changed: 1e6}},
+		Statements: []Statement{{Text: "UPDATE …", Count: 1000, Rows: 49_000_000, LockMS: 5000, AllMS: 30_000},
+			{Text: "INSERT …", Count: 0}},
 		Transactions: []Transaction{{Thread: 5, AgeS: 59, Rows: 99_999}},
 		Status:       map[string]uint64{"binlog_cache_use": 100_000, "binlog_cache_disk_use": 999},
-		Nodes:        []Node{{Name: "n1", Settings: settings()}, {Name: "n2", Settings: settings(bufferPool, "536870912"), Waits: map[string]int{dependentState: 2, "": 8}}},
-		Hot:          map[Key]int{{"s.good", "PRIMARY", "7"}: 2},
-		Samples:      10,
+		Nodes: []Node{{Name: "n1", Settings: settings()}, {Name: "n2", Settings: settings(bufferPool, "536870912"),
+			Waits: map[string]int{dependentState: 2, "": 8}}},
+		Hot:     map[Key]int{{"s.good", "PRIMARY", "7"}: 2},
+		Samples: 10,
 	}
 }
 
@@ -55,11 +59,14 @@ func TestJudge(t *testing.T) {
 	}{
 		{"warn no-failover shop", func(f *Facts) { f.View.Failover.Problem = "n2 is down" }},
 		{"warn lag n2", func(f *Facts) { f.View.Members[1].MySQL.LagSeconds = &behind }},
-		{"warn no-primary-key s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1000, Indexes: 1, Changed: 1}) }},
-		{"info no-primary-key s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1e6, Indexes: 1}) }},
+		{"warn no-primary-key s.a",
+			func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1000, Indexes: 1, Changed: 1}) }},
+		{"info no-primary-key s.a",
+			func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1e6, Indexes: 1}) }},
 		{"warn no-index s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1000, Changed: 1}) }},
 		{"info no-index s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 999, Changed: 1}) }},
-		{"warn spatial-key s.a", func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Indexes: 2, Spatial: true}) }},
+		{"warn spatial-key s.a",
+			func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Indexes: 2, Spatial: true}) }},
 		{"info foreign-keys s.good", func(f *Facts) { f.Tables[0].Children = []string{"s.child"} }},
 		{"warn hot-row s.good", func(f *Facts) { f.Hot[Key{"s.good", "PRIMARY", "7"}] = 3 }},
 		{"warn large-statement UPDATE …", func(f *Facts) { f.Statements[0].Rows = 50_000_000 }},

@@ -44,7 +44,8 @@ func Look(ctx context.Context, o Options) (Facts, error) {
 		}
 	}()
 	leader := servers[0]
-	for _, read := range []func(context.Context, *Facts) error{leader.tables, leader.changes, leader.parents, leader.expressions,
+	for _, read := range []func(context.Context, *Facts) error{leader.tables, leader.changes, leader.parents,
+		leader.expressions,
 		leader.statements, leader.transactions, leader.counters} {
 		if err := read(ctx, &f); err != nil {
 			return f, err
@@ -81,7 +82,8 @@ func (o Options) servers() ([]*server, error) {
 		}
 	}
 	if !led {
-		return nil, api.Errorf(api.KindNoLeader, "no healthy node takes writes: advise cannot say what holds them up").With("see `trireme status`")
+		return nil, api.Errorf(api.KindNoLeader, "no healthy node takes writes: advise cannot say what holds them up").
+			With("see `trireme status`")
 	}
 	return out, nil
 }
@@ -119,7 +121,8 @@ func (s *server) refused(err error) error {
 			With("give its password in $TRIREME_MYSQL_PASSWORD or with --password-file; or make the account, on the leader: CREATE USER %s IDENTIFIED BY '…' REQUIRE SSL; %s",
 				account, grant)
 	case erDBAccessDenied, erTableAccessDenied, erSpecificAccessDenied:
-		return api.Errorf(api.KindForbidden, "%s lacks a right on %s: %v", account, s.name, err).With("on the leader: %s", grant)
+		return api.Errorf(api.KindForbidden, "%s lacks a right on %s: %v", account, s.name, err).
+			With("on the leader: %s", grant)
 	}
 	return fmt.Errorf("%s: %w", s.name, err)
 }
@@ -136,16 +139,19 @@ func number(s string) uint64 {
 const systemSchemas = "('mysql','sys','information_schema','performance_schema')"
 
 func (s *server) tables(ctx context.Context, f *Facts) error {
-	rows, err := s.rows(ctx, "SELECT CONCAT(t.TABLE_SCHEMA, '.', t.TABLE_NAME) AS t, t.TABLE_ROWS AS n, COUNT(DISTINCT i.INDEX_NAME) AS indexes,"+
-		" COALESCE(MAX(i.INDEX_NAME = 'PRIMARY'), 0) AS pk, COALESCE(MAX(i.INDEX_TYPE = 'SPATIAL'), 0) AS rtree"+
-		" FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS i USING (TABLE_SCHEMA, TABLE_NAME)"+
-		" WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN "+systemSchemas+" GROUP BY t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_ROWS")
+	rows, err := s.rows(ctx,
+		"SELECT CONCAT(t.TABLE_SCHEMA, '.', t.TABLE_NAME) AS t, t.TABLE_ROWS AS n, COUNT(DISTINCT i.INDEX_NAME) AS indexes,"+
+			" COALESCE(MAX(i.INDEX_NAME = 'PRIMARY'), 0) AS pk, COALESCE(MAX(i.INDEX_TYPE = 'SPATIAL'), 0) AS rtree"+
+			" FROM information_schema.TABLES t LEFT JOIN information_schema.STATISTICS i USING (TABLE_SCHEMA, TABLE_NAME)"+
+			" WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN "+systemSchemas+
+			" GROUP BY t.TABLE_SCHEMA, t.TABLE_NAME, t.TABLE_ROWS")
 	if err != nil {
 		return err
 	}
-	unique, err := s.rows(ctx, "SELECT DISTINCT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS t FROM (SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME FROM information_schema.STATISTICS"+
-		" WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN "+systemSchemas+
-		" GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME HAVING SUM(NULLABLE = 'YES') = 0 AND SUM(SUB_PART IS NOT NULL) = 0 AND SUM(COLUMN_NAME IS NULL) = 0) k")
+	unique, err := s.rows(ctx,
+		"SELECT DISTINCT CONCAT(TABLE_SCHEMA, '.', TABLE_NAME) AS t FROM (SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME FROM information_schema.STATISTICS"+
+			" WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN "+systemSchemas+
+			" GROUP BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME HAVING SUM(NULLABLE = 'YES') = 0 AND SUM(SUB_PART IS NOT NULL) = 0 AND SUM(COLUMN_NAME IS NULL) = 0) k")
 	if err != nil {
 		return err
 	}
@@ -162,8 +168,9 @@ func (s *server) tables(ctx context.Context, f *Facts) error {
 
 // changes counts the rows that were written.
 func (s *server) changes(ctx context.Context, f *Facts) error {
-	rows, err := s.rows(ctx, "SELECT CONCAT(OBJECT_SCHEMA, '.', OBJECT_NAME) AS t, COUNT_INSERT AS i, COUNT_UPDATE + COUNT_DELETE AS c"+
-		" FROM performance_schema.table_io_waits_summary_by_table WHERE OBJECT_TYPE = 'TABLE'")
+	rows, err := s.rows(ctx,
+		"SELECT CONCAT(OBJECT_SCHEMA, '.', OBJECT_NAME) AS t, COUNT_INSERT AS i, COUNT_UPDATE + COUNT_DELETE AS c"+
+			" FROM performance_schema.table_io_waits_summary_by_table WHERE OBJECT_TYPE = 'TABLE'")
 	if err != nil {
 		return err
 	}
@@ -213,8 +220,9 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 		}
 	}
 	if err == nil {
-		rows, err = s.rows(ctx, "SELECT 1 AS yes FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE IN ('TRIGGER', 'SUPER')"+
-			" AND REPLACE(GRANTEE, '''', '') = CURRENT_USER() LIMIT 1")
+		rows, err = s.rows(ctx,
+			"SELECT 1 AS yes FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE IN ('TRIGGER', 'SUPER')"+
+				" AND REPLACE(GRANTEE, '''', '') = CURRENT_USER() LIMIT 1")
 		f.Blind = len(rows) == 0
 	}
 	return err
@@ -225,8 +233,11 @@ func (s *server) parents(ctx context.Context, f *Facts) error {
 func (s *server) statements(ctx context.Context, f *Facts) error {
 	const columns = "(SELECT DIGEST_TEXT AS text, COUNT_STAR AS n, SUM_ROWS_AFFECTED AS changed, SUM_LOCK_TIME AS lock_ps, SUM_TIMER_WAIT AS all_ps" +
 		" FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST_TEXT IS NOT NULL"
-	rows, err := s.rows(ctx, columns+" AND (DIGEST_TEXT LIKE 'INSERT%' OR DIGEST_TEXT LIKE 'UPDATE%' OR DIGEST_TEXT LIKE 'DELETE%' OR DIGEST_TEXT LIKE 'REPLACE%' OR DIGEST_TEXT LIKE 'LOAD%'"+
-		" OR DIGEST_TEXT LIKE 'WITH%') ORDER BY SUM_ROWS_AFFECTED / COUNT_STAR DESC LIMIT 50) UNION "+columns+" ORDER BY SUM_LOCK_TIME DESC LIMIT 20)")
+	rows, err := s.rows(ctx,
+		columns+
+			" AND (DIGEST_TEXT LIKE 'INSERT%' OR DIGEST_TEXT LIKE 'UPDATE%' OR DIGEST_TEXT LIKE 'DELETE%' OR DIGEST_TEXT LIKE 'REPLACE%' OR DIGEST_TEXT LIKE 'LOAD%'"+
+			" OR DIGEST_TEXT LIKE 'WITH%') ORDER BY SUM_ROWS_AFFECTED / COUNT_STAR DESC LIMIT 50) UNION "+columns+
+			" ORDER BY SUM_LOCK_TIME DESC LIMIT 20)")
 	if err != nil {
 		return err
 	}
@@ -253,8 +264,9 @@ func short(text string) string {
 }
 
 func (s *server) transactions(ctx context.Context, f *Facts) error {
-	rows, err := s.rows(ctx, "SELECT trx_mysql_thread_id AS id, TIMESTAMPDIFF(SECOND, trx_started, NOW()) AS age, trx_rows_modified AS n, trx_query AS q"+
-		" FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id <> 0 ORDER BY trx_rows_modified DESC, trx_started LIMIT 100")
+	rows, err := s.rows(ctx,
+		"SELECT trx_mysql_thread_id AS id, TIMESTAMPDIFF(SECOND, trx_started, NOW()) AS age, trx_rows_modified AS n, trx_query AS q"+
+			" FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id <> 0 ORDER BY trx_rows_modified DESC, trx_started LIMIT 100")
 	if err != nil {
 		return err
 	}
@@ -291,7 +303,8 @@ func sample(ctx context.Context, d time.Duration, servers []*server, f *Facts) e
 			return err
 		}
 		for i, s := range servers[1:] {
-			rows, err := s.rows(ctx, "SELECT DISTINCT PROCESSLIST_STATE AS state FROM performance_schema.threads WHERE NAME IN ('thread/sql/replica_sql', 'thread/sql/slave_sql')")
+			rows, err := s.rows(ctx,
+				"SELECT DISTINCT PROCESSLIST_STATE AS state FROM performance_schema.threads WHERE NAME IN ('thread/sql/replica_sql', 'thread/sql/slave_sql')")
 			if err != nil {
 				return err
 			}
@@ -311,9 +324,10 @@ func sample(ctx context.Context, d time.Duration, servers []*server, f *Facts) e
 }
 
 func (s *server) hot(ctx context.Context, f *Facts) error {
-	rows, err := s.rows(ctx, "SELECT DISTINCT CONCAT(l.OBJECT_SCHEMA, '.', l.OBJECT_NAME) AS t, l.INDEX_NAME AS i, l.LOCK_DATA AS d"+
-		" FROM performance_schema.data_lock_waits w JOIN performance_schema.data_locks l"+
-		" ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID AND l.ENGINE = w.ENGINE WHERE l.LOCK_TYPE = 'RECORD' LIMIT 100")
+	rows, err := s.rows(ctx,
+		"SELECT DISTINCT CONCAT(l.OBJECT_SCHEMA, '.', l.OBJECT_NAME) AS t, l.INDEX_NAME AS i, l.LOCK_DATA AS d"+
+			" FROM performance_schema.data_lock_waits w JOIN performance_schema.data_locks l"+
+			" ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID AND l.ENGINE = w.ENGINE WHERE l.LOCK_TYPE = 'RECORD' LIMIT 100")
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,8 @@ func (r refuses) Driver() driver.Driver                        { return nil }
 // TestRefused: who lacks the account or a right is told the statement that helps, and other errors are left alone.
 func TestRefused(t *testing.T) {
 	const grant = "GRANT SELECT, PROCESS, TRIGGER ON *.* TO 'o\\'hara'"
-	for number, advice := range map[uint16]string{1045: "CREATE USER 'o\\'hara' IDENTIFIED BY '…' REQUIRE SSL; " + grant, 1698: grant,
+	for number, advice := range map[uint16]string{1045: "CREATE USER 'o\\'hara' IDENTIFIED BY '…' REQUIRE SSL; " + grant,
+		1698: grant,
 		1044: grant, 1142: grant, 1227: grant, 2013: ""} {
 		s := &server{"n1", "o'hara", sql.OpenDB(refuses{&mysql.MySQLError{Number: number, Message: "no"}})}
 		_, err := s.rows(t.Context(), "SELECT 1")

@@ -86,7 +86,8 @@ type follower struct {
 }
 
 func newFollower(ctx context.Context, trust *tls.Config, log *slog.Logger) *follower {
-	f := &follower{ctx: ctx, trust: trust, name: rand.Text(), log: log, quiet: make(chan struct{}, 1), patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
+	f := &follower{ctx: ctx, trust: trust, name: rand.Text(), log: log, quiet: make(chan struct{}, 1),
+		patience: mostPatience, answerWait: time.Second, sources: map[string]*source{}, applied: map[string]*waits{},
 		asking: make(chan struct{}, confirmAtOnce), outcomes: make(chan struct{}, outcomesAtOnce)}
 	f.waitOnAll = &waits{f: f, ask: f.askEverywhere}
 	return f

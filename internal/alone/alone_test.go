@@ -140,7 +140,8 @@ func newNode(t *testing.T, ca *pki.CA, name string, id uint64) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.server = api.NewServer(api.Options{Name: name, Listen: "127.0.0.1:0", Backend: n, TLS: bundle.ServerTLS(), Routers: &n.routers})
+	n.server = api.NewServer(api.Options{Name: name, Listen: "127.0.0.1:0", Backend: n, TLS: bundle.ServerTLS(),
+		Routers: &n.routers})
 	if err := n.server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +319,8 @@ func TestStaleView(t *testing.T) {
 // TestNobodyAnswers: without any view open sessions on the read-write port go on, and read-only ones end.
 func TestNobodyAnswers(t *testing.T) {
 	ca, n1, n2, members := cluster(t)
-	v := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), RO: []api.RouteTarget{*n2.target("1")}, Nodes: members}
+	v := api.RouteView{Cluster: "c1", Generation: 1, Term: 1, RW: n1.target("1/1"), RO: []api.RouteTarget{*n2.target("1")},
+		Nodes: members}
 	n1.says(v, "1/1")
 	n2.says(v, "")
 	rw, ro := start(t, ca, n1, n2)
@@ -348,7 +350,8 @@ func TestForeignCluster(t *testing.T) {
 	if err := os.WriteFile(file, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Run(t.Context(), config.Alone{CA: file}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), file) {
+	if err := Run(t.Context(), config.Alone{CA: file}, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), file) {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -404,7 +407,8 @@ func TestRemovedNode(t *testing.T) {
 		return api.RouteView{Cluster: "c1", Generation: 1, Term: term, RW: rw, Nodes: members, Next: 4}
 	}
 	mine := api.RouteNode{Name: "n3", API: removed.server.Addr(), ID: 3}
-	removed.says(api.RouteView{Cluster: "c1", Generation: 9, Term: 99, RW: removed.target("9/99"), Nodes: []api.RouteNode{mine}, Next: 9}, "9/99")
+	removed.says(api.RouteView{Cluster: "c1", Generation: 9, Term: 99, RW: removed.target("9/99"),
+		Nodes: []api.RouteNode{mine}, Next: 9}, "9/99")
 	n1.says(at(1, n1.target("1/1")), "1/1")
 	n2.says(at(1, n1.target("1/1")), "")
 	rw, _ := start(t, ca, removed, n1, n2)

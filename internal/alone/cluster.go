@@ -21,7 +21,8 @@ func (f *follower) History(ctx context.Context) ([]api.Event, error) {
 const viewWait = 2 * time.Second
 
 // askOne asks the node whose view counts, and the others if it does not answer in time.
-func askOne[V any](ctx context.Context, f *follower, limit time.Duration, ask func(*api.Client, context.Context) (V, error)) (v V, err error) {
+func askOne[V any](ctx context.Context, f *follower, limit time.Duration, ask func(*api.Client, context.Context) (V,
+	error)) (v V, err error) {
 	err = api.Errorf(api.KindNoLeader, "no node answers")
 	for _, client := range f.clients() {
 		wctx, cancel := context.WithTimeout(ctx, limit)

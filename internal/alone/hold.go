@@ -56,7 +56,8 @@ func (f *follower) tellQuiet() {
 		case err != nil:
 			f.log.Warn("a planned switchover was not told that this router has nothing under way", "node", h.node, "error", err)
 		case !res.Waited:
-			f.log.Warn("a planned switchover does not wait for this router: it has taken no token with its stream", "node", h.node)
+			f.log.Warn("a planned switchover does not wait for this router: it has taken no token with its stream",
+				"node", h.node)
 		}
 	})
 }
@@ -73,5 +74,7 @@ func tokenIn(file string) (string, error) {
 	if words := strings.Fields(string(data)); len(words) == 1 {
 		return words[0], nil
 	}
-	return "", fmt.Errorf("token_file: %s does not hold a token alone; write there what `trireme token add NAME --role viewer` prints", file)
+	return "",
+		fmt.Errorf(
+			"token_file: %s does not hold a token alone; write there what `trireme token add NAME --role viewer` prints", file)
 }

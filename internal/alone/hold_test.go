@@ -54,12 +54,14 @@ func TestTellsQuiet(t *testing.T) {
 
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	for text, want := range map[string]string{"trt1.abc": "trt1.abc", "trt1.abc\n": "trt1.abc", "": "", "token = 1": "", "a\nb\n": ""} {
+	for text, want := range map[string]string{"trt1.abc": "trt1.abc", "trt1.abc\n": "trt1.abc", "": "", "token = 1": "",
+		"a\nb\n": ""} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got, err := tokenIn(file)
-		if got != want || (want == "") != (err != nil) || err != nil && (!strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "abc")) {
+		if got != want || (want == "") != (err != nil) || err != nil &&
+			(!strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "abc")) {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}

@@ -55,7 +55,9 @@ func (f *follower) Barrier(ctx context.Context) (uint64, error) {
 // point asks the node whose view counts, or another one. Sessions that come at once share an answer.
 func (f *follower) point(ctx context.Context, q api.ReadIndexQuery) (api.ReadIndexView, error) {
 	return f.points.Ask(ctx, q, func() (api.ReadIndexView, error) {
-		return askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) { return c.ReadIndex(ctx, q) })
+		return askOne(f.ctx, f, f.answerWait, func(c *api.Client, ctx context.Context) (api.ReadIndexView, error) {
+			return c.ReadIndex(ctx, q)
+		})
 	})
 }
 
@@ -69,7 +71,9 @@ func (f *follower) Applied(ctx context.Context, node string, index uint64) error
 	f.mu.Lock()
 	w := f.applied[node]
 	if w == nil {
-		w = &waits{f: f, ask: func(ctx context.Context, index uint64) (uint64, error) { return f.askApplied(ctx, node, index) }}
+		w = &waits{f: f, ask: func(ctx context.Context, index uint64) (uint64, error) {
+			return f.askApplied(ctx, node, index)
+		}}
 		f.applied[node] = w
 	}
 	f.mu.Unlock()

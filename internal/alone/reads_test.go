@@ -124,7 +124,8 @@ func TestBarrier(t *testing.T) {
 		into <- index
 	}
 	go ask(first)
-	until(t, "the question is put", func() bool { n1.reads.mu.Lock(); defer n1.reads.mu.Unlock(); return n1.reads.barriers == 1 })
+	until(t, "the question is put",
+		func() bool { n1.reads.mu.Lock(); defer n1.reads.mu.Unlock(); return n1.reads.barriers == 1 })
 	// what is answered from now on, the first question does not cover
 	n1.set(func(r *reads) { r.barrier, r.hold = 6, nil })
 	later := make(chan uint64, 10)
@@ -151,7 +152,8 @@ func TestBarrier(t *testing.T) {
 		t.Errorf("of the other node: %d, %v", got, err)
 	}
 	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no majority") })
-	if _, err := f.Barrier(limited(t, time.Second)); err == nil || !strings.Contains(err.Error(), "no majority") && !strings.Contains(err.Error(), "cut off") {
+	if _, err := f.Barrier(limited(t, time.Second)); err == nil || !strings.Contains(err.Error(), "no majority") &&
+		!strings.Contains(err.Error(), "cut off") {
 		t.Errorf("of nobody: %v", err)
 	}
 }
@@ -161,11 +163,13 @@ func TestLive(t *testing.T) {
 	f, n1, n2 := reading(t)
 	n1.set(func(r *reads) { r.barrier = 5 })
 	n2.set(func(r *reads) { r.barrier = 6 })
-	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 5 || !slices.Equal(l.Live, []string{"n1", "n1"}) {
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 5 ||
+		!slices.Equal(l.Live, []string{"n1", "n1"}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	n1.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
-	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 6 || !slices.Equal(l.Live, []string{"n1", "n2"}) {
+	if l, err := f.Live(limited(t, 20*time.Second)); err != nil || l.Index != 6 ||
+		!slices.Equal(l.Live, []string{"n1", "n2"}) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	n2.set(func(r *reads) { r.down = api.Errorf(api.KindNoLeader, "no leader is known here") })
@@ -190,7 +194,8 @@ func TestLeftBehind(t *testing.T) {
 	if got, err := f.Barrier(limited(t, time.Second)); err == nil {
 		t.Errorf("n1 was asked, and said %d", got)
 	}
-	if err := f.Applied(limited(t, 20*time.Second), "n1", 7); err == nil || !strings.Contains(err.Error(), "not followed") {
+	if err := f.Applied(limited(t, 20*time.Second), "n1", 7); err == nil ||
+		!strings.Contains(err.Error(), "not followed") {
 		t.Errorf("what n1 has applied is of another log: %v", err)
 	}
 	if got := f.Log(); got != "c/2" {
@@ -255,7 +260,8 @@ func TestEverywhere(t *testing.T) {
 	patient, leave := context.WithCancel(t.Context())
 	defer leave()
 	go func() { late <- f.Everywhere(patient, 9) }()
-	until(t, "it is asked for", func() bool { n1.reads.mu.Lock(); defer n1.reads.mu.Unlock(); return len(n1.reads.asked) > 0 })
+	until(t, "it is asked for",
+		func() bool { n1.reads.mu.Lock(); defer n1.reads.mu.Unlock(); return len(n1.reads.asked) > 0 })
 	for _, index := range []uint64{3, 5, 4} {
 		if err := f.Everywhere(limited(t, 20*time.Second), index); err != nil {
 			t.Errorf("%d: %v", index, err)
@@ -347,7 +353,8 @@ func TestWaitsOld(t *testing.T) {
 // A lag grows until more is heard. A node that does not report its lag counts as lagging far.
 func TestLags(t *testing.T) {
 	now := time.Now()
-	v := api.RouteView{RO: []api.RouteTarget{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}, Lags: map[string]float64{"n1": 0.1, "n2": 1.5, "n4": 0}}
+	v := api.RouteView{RO: []api.RouteTarget{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}},
+		Lags: map[string]float64{"n1": 0.1, "n2": 1.5, "n4": 0}}
 	for age, want := range map[time.Duration][]time.Duration{
 		100 * time.Millisecond: {100 * time.Millisecond, 1600 * time.Millisecond, math.MaxInt64},
 		time.Second:            {1100 * time.Millisecond, 2500 * time.Millisecond, math.MaxInt64},

@@ -48,8 +48,10 @@ func selfMade(now time.Time) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	cert := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "trireme router, made by itself"}, NotBefore: now.Add(-time.Hour),
-		NotAfter: now.Add(selfMadeLife), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	cert := &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: "trireme router, made by itself"},
+		NotBefore: now.Add(-time.Hour),
+		NotAfter:  now.Add(selfMadeLife), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
@@ -71,7 +73,8 @@ func (f *follower) Outcome(ctx context.Context, sent router.Sent) router.Outcome
 	case <-ctx.Done():
 		return router.OutcomeUnknown
 	}
-	q := api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index, Sole: sent.Others >= 0, Others: max(0, sent.Others)}
+	q := api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index,
+		Sole: sent.Others >= 0, Others: max(0, sent.Others)}
 	for ctx.Err() == nil {
 		for _, client := range f.clients() {
 			o, err := client.Outcome(ctx, q, outcomeWait)

@@ -25,7 +25,8 @@ func TestSelfMadeCertificate(t *testing.T) {
 	if err := c.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if shown := c.ConnectionState().PeerCertificates[0]; time.Until(shown.NotAfter) < selfMadeLife/2 || shown.NotBefore.After(time.Now()) {
+	if shown := c.ConnectionState().PeerCertificates[0]; time.Until(shown.NotAfter) < selfMadeLife/2 ||
+		shown.NotBefore.After(time.Now()) {
 		t.Errorf("from %v to %v", shown.NotBefore, shown.NotAfter)
 	}
 	if _, err := certificate("/nowhere", "/nowhere"); err == nil {
@@ -51,7 +52,8 @@ func TestOutcomes(t *testing.T) {
 		t.Errorf("%d, %v", index, err)
 	}
 	sent := router.Sent{Node: "n1", Epoch: "3/7", Thread: 9, Index: 42, Others: 1}
-	for result, want := range map[api.OutcomeResult]router.Outcome{api.Committed: router.OutcomeCommitted, api.NotCommitted: router.OutcomeNotCommitted,
+	for result, want := range map[api.OutcomeResult]router.Outcome{api.Committed: router.OutcomeCommitted,
+		api.NotCommitted:   router.OutcomeNotCommitted,
 		api.OutcomeUnknown: router.OutcomeUnknown} {
 		n2.mu.Lock()
 		n2.outcome, n2.asked = api.Outcome{Result: result}, nil

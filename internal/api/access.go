@@ -90,7 +90,8 @@ func (s *Server) authorize(r *http.Request) (Principal, error) {
 		}
 		return Principal{}, Errorf(KindUnauthorized, "the nodes' token counts only with a node's certificate")
 	}
-	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
+	return Principal{}, Errorf(KindUnauthorized, "the token is not this cluster's, or has expired").
+		With("check --token-file, TRIREME_TOKEN and ~/.config/trireme/")
 }
 
 // isNode reports whether the client has shown a node's certificate, which the handshake has verified.
@@ -126,13 +127,15 @@ func (s *Server) trusted(h http.Handler) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			if why := s.whyNotTrusted(r.TLS); why != "" {
-				s.fail(w, Errorf(KindForbidden, "%s", why).With("only nodes have certificates; everybody else shows a token: trireme token add"))
+				s.fail(w, Errorf(KindForbidden, "%s", why).
+					With("only nodes have certificates; everybody else shows a token: trireme token add"))
 				return
 			}
 		}
 		if mustLeave(r) {
 			w.Header().Set("Connection", "close")
-			s.fail(w, Errorf(KindBusy, "%s has too many connections; the last ones are for nodes", s.opts.Name).With("try again"))
+			s.fail(w, Errorf(KindBusy, "%s has too many connections; the last ones are for nodes", s.opts.Name).
+				With("try again"))
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -157,7 +160,8 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, verb string) (Pri
 func (s *Server) private(h http.HandlerFunc) http.HandlerFunc {
 	return get(func(w http.ResponseWriter, r *http.Request) {
 		if !encrypted(r) {
-			s.fail(w, Errorf(KindForbidden, "this is not shown over plain HTTP to another host").With("use https:// with the same port"))
+			s.fail(w, Errorf(KindForbidden, "this is not shown over plain HTTP to another host").
+				With("use https:// with the same port"))
 			return
 		}
 		if _, err := s.admit(w, r, "GET "+r.URL.Path); err == nil {

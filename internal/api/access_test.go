@@ -81,7 +81,8 @@ func TestRoles(t *testing.T) {
 	}
 	refused, done := false, false
 	for _, a := range b.audits() {
-		refused = refused || a.Verb == "pause" && a.By == "token a-viewer (viewer)" && strings.Contains(a.Error, "needs the role operator")
+		refused = refused || a.Verb == "pause" && a.By == "token a-viewer (viewer)" &&
+			strings.Contains(a.Error, "needs the role operator")
 		done = done || a.Verb == "pause" && a.By == "token a-operator (operator)" && a.Error == ""
 	}
 	if !refused || !done {
@@ -96,7 +97,8 @@ func TestVerbsAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := map[string]pki.Role{}
-	for _, m := range regexp.MustCompile(`(?m)^\| (viewer|operator|admin) \| (.*) \|`).FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (viewer|operator|admin) \| (.*) \|`).FindAllStringSubmatch(string(page),
+		-1) {
 		for _, v := range regexp.MustCompile("`((?:GET|POST) [^`]+)`").FindAllStringSubmatch(m[2], -1) {
 			said[v[1]] = pki.Role(m[1])
 		}
@@ -124,7 +126,8 @@ func TestReadLogin(t *testing.T) {
 	for _, login := range []bool{false, true} {
 		b.readLogin = login
 		for _, path := range views {
-			for token, want := range map[string]int{"": 401, "guessed": 401, "the-old": 401, "the-viewers": 200, operatorToken: 200} {
+			for token, want := range map[string]int{"": 401, "guessed": 401, "the-old": 401, "the-viewers": 200,
+				operatorToken: 200} {
 				if !login {
 					want = 200
 				}
@@ -157,7 +160,8 @@ func (c *cluster) clientCert(base string, cert tls.Certificate) *Client {
 	return cl
 }
 
-// person makes a certificate as earlier versions made them for people: of the cluster's CA, with a role and no node in it.
+// person makes a certificate as earlier versions made them for people: of the cluster's CA, with a role and no node in
+// it.
 func (c *cluster) person(role pki.Role) tls.Certificate {
 	c.t.Helper()
 	text, err := c.ca.KeyPEM()
@@ -200,8 +204,8 @@ func (c *cluster) node(id uint64) tls.Certificate {
 	return *cert
 }
 
-// TestRevoked: a hostile client with a revoked certificate gets nothing, by whatever token; one of a node that was removed neither; and the nodes'
-// token alone is worth nothing.
+// TestRevoked: a hostile client with a revoked certificate gets nothing, by whatever token; one of a node that was
+// removed neither; and the nodes' token alone is worth nothing.
 func TestRevoked(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
@@ -226,8 +230,10 @@ func TestRevoked(t *testing.T) {
 	b.revoked = []config.Revocation{{Serial: serial}, {ID: 4}}
 	b.mu.Unlock()
 	b.calls()
-	for name, cl := range map[string]*Client{"a node, over what was up": kept, "a node": client(stolen, "node-to-node"), "with the operator's token": client(stolen, operatorToken),
-		"all of a node": client(c.node(4), "node-to-node"), "a removed node": client(c.node(0x7), "node-to-node")} {
+	for name, cl := range map[string]*Client{"a node, over what was up": kept, "a node": client(stolen, "node-to-node"),
+		"with the operator's token": client(stolen, operatorToken),
+		"all of a node":             client(c.node(4), "node-to-node"),
+		"a removed node":            client(c.node(0x7), "node-to-node")} {
 		if name == "a removed node" {
 			b.mu.Lock()
 			b.gone = 7
@@ -311,7 +317,8 @@ func TestFormerCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &backend{leader: Leader{Name: "n1", Self: true}}
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: bundle.ServerJoinTLS(), TrustsCA: bundle.Trusts,
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(),
+		TLS: bundle.ServerJoinTLS(), TrustsCA: bundle.Trusts,
 		NodeToken: "node-to-node"})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)

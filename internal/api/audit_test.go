@@ -31,7 +31,8 @@ func TestAudit(t *testing.T) {
 	if _, err := operator.Cluster(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join.Ask(t.Context(), anybody, JoinRequest{Token: "hush", CSR: []byte("hush"), Member: config.Member{Name: "n3"}}); err != nil {
+	if _, err := Join.Ask(t.Context(), anybody, JoinRequest{Token: "hush", CSR: []byte("hush"),
+		Member: config.Member{Name: "n3"}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := context.WithValue(WithPrincipal(t.Context(), operatorOf(lead.Settings())), fromPages{}, "192.0.2.1:9")
@@ -61,7 +62,8 @@ func TestAudit(t *testing.T) {
 		for i, g := range got {
 			w := want[i]
 			var req map[string]any
-			if json.Unmarshal(g.Request, &req) != nil || !strings.Contains(string(g.Request), string(w.Request)) || strings.Contains(string(g.Request), "hush") ||
+			if json.Unmarshal(g.Request, &req) != nil || !strings.Contains(string(g.Request), string(w.Request)) ||
+				strings.Contains(string(g.Request), "hush") ||
 				!strings.HasPrefix(g.From, w.From) || g.Verb != w.Verb || g.By != w.By || g.Via != w.Via || g.Error != w.Error {
 				t.Errorf("record %d: %+v (%s), want %+v (%s)", i, g, g.Request, w, w.Request)
 			}

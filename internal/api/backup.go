@@ -17,7 +17,8 @@ type BackupCopy struct {
 
 // Text says it in words.
 func (c *BackupCopy) Text() string {
-	return fmt.Sprintf("the copy %s of %s is in %s: %d MiB, %d MiB compressed", c.Name, c.Donor, c.Place, c.Bytes>>20, c.StoredBytes>>20)
+	return fmt.Sprintf("the copy %s of %s is in %s: %d MiB, %d MiB compressed", c.Name, c.Donor, c.Place, c.Bytes>>20,
+		c.StoredBytes>>20)
 }
 
 // Size is how many bytes its texts have.
@@ -80,7 +81,8 @@ func checkMade(now, at time.Time, texts ...string) error {
 		}
 	}
 	if at.IsZero() || at.After(now.Add(clockSlack)) {
-		return Errorf(KindInvalid, "a backup cannot be of %s; it is %s", at.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)).
+		return Errorf(KindInvalid, "a backup cannot be of %s; it is %s", at.UTC().Format(time.RFC3339), now.UTC().
+			Format(time.RFC3339)).
 			With("set the clock of this host")
 	}
 	return nil

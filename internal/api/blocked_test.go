@@ -7,9 +7,11 @@ import (
 
 func TestBlocked(t *testing.T) {
 	node := func(name string, applied uint64, e *ApplyErrorView) MemberView {
-		return MemberView{Name: name, Role: RoleFollower, State: StateCatchingUp, MySQL: &MySQLView{}, Raft: RaftView{Applied: applied}, ApplyError: e}
+		return MemberView{Name: name, Role: RoleFollower, State: StateCatchingUp, MySQL: &MySQLView{},
+			Raft: RaftView{Applied: applied}, ApplyError: e}
 	}
-	bad, waits := &ApplyErrorView{Number: 1032, Index: 7, GTID: "g:7", Node: "a"}, &ApplyErrorView{Number: 1021, Index: 7, Resources: true}
+	bad, waits := &ApplyErrorView{Number: 1032, Index: 7, GTID: "g:7", Node: "a"},
+		&ApplyErrorView{Number: 1021, Index: 7, Resources: true}
 	logger := MemberView{Name: "l", Role: RoleLogger, State: StateHealthy, Raft: RaftView{Applied: 9}}
 	late := node("late", 2, nil)
 	late.Delay = &DelayView{}
@@ -34,7 +36,8 @@ func TestBlocked(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, b)
 			continue
 		}
-		if b != nil && (!slices.Equal(b.Nodes, c.nodes) || !slices.Equal(b.Unknown, c.unknown) || b.Index != 7 || b.Told == "" || b.Next == "") {
+		if b != nil && (!slices.Equal(b.Nodes, c.nodes) || !slices.Equal(b.Unknown, c.unknown) || b.Index != 7 ||
+			b.Told == "" || b.Next == "") {
 			t.Errorf("%s: %+v", c.name, b)
 		}
 	}

@@ -53,8 +53,8 @@ func NewClient(base, token string, trust *tls.Config) *Client {
 			defer cancel()
 			return transport.DialTCP(ctx, addr)
 		},
-		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10,
-		TLSClientConfig: trust,
+		TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second,
+		MaxResponseHeaderBytes: 64 << 10, TLSClientConfig: trust,
 	}
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c
@@ -214,7 +214,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Errorf(KindInterrupted, "interrupted").With("what was asked of %s may still happen", c.base)
 	}
-	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).With("is the daemon running there? --api or TRIREME_API names another node")
+	return Errorf(KindUnreachable, "%s does not answer: %v", c.base, err).
+		With("is the daemon running there? --api or TRIREME_API names another node")
 }
 
 // failure turns the body of a request that failed back into the error it was. A node that sees that the client gives up

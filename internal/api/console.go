@@ -39,7 +39,8 @@ func (c *Console) Login(token string) (Principal, bool) {
 
 // Holder is who logged in with the token of an id, as long as there is such a token.
 func (c *Console) Holder(id string) (Principal, bool) {
-	return holder(c.s.opts.Backend.Settings(), time.Now(), func(hash string) bool { return hash != "" && tokenID(hash) == id })
+	return holder(c.s.opts.Backend.Settings(), time.Now(),
+		func(hash string) bool { return hash != "" && tokenID(hash) == id })
 }
 
 // View is the whole cluster as this node knows it.

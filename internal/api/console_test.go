@@ -22,7 +22,8 @@ func TestConsole(t *testing.T) {
 	con := s2.Console()
 	defer con.Rest()
 
-	for token, want := range map[string]pki.Role{"": "", "node-to-node": "", "the-old": "", operatorToken: pki.Admin, "the-viewers": pki.Viewer} {
+	for token, want := range map[string]pki.Role{"": "", "node-to-node": "", "the-old": "", operatorToken: pki.Admin,
+		"the-viewers": pki.Viewer} {
 		who, ok := con.Login(token)
 		if again, found := con.Holder(who.ID); who.Role != want || ok != (want != "") || found != ok || again != who {
 			t.Errorf("%q: %+v %v, later %+v", token, who, ok, again)
@@ -72,26 +73,30 @@ func TestConsole(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	follower.calls()
-	if r, err := con.Report(t.Context(), at, at.Add(time.Hour)); err != nil || r.Cluster != "c1" || len(r.Nodes) != 1 || r.Nodes[0].Node != "n2" || !r.To.Equal(at.Add(time.Hour)) {
+	if r, err := con.Report(t.Context(), at, at.Add(time.Hour)); err != nil || r.Cluster != "c1" || len(r.Nodes) != 1 ||
+		r.Nodes[0].Node != "n2" || !r.To.Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if asked := follower.calls(); !slices.Equal(asked, []string{"history", "period"}) {
 		t.Errorf("asked %q", asked)
 	}
-	events := []Event{{Time: at.Add(-1), Kind: "before"}, {Time: at, Kind: "inside"}, {Time: at.Add(time.Hour + 1), Kind: "after"}}
+	events := []Event{{Time: at.Add(-1), Kind: "before"}, {Time: at, Kind: "inside"},
+		{Time: at.Add(time.Hour + 1), Kind: "after"}}
 	r, err := MakeReport(view, events, at, at.Add(time.Hour), func(node string) (PeriodView, error) {
 		if node == "n2" {
 			return PeriodView{Node: node, StepS: 10}, nil
 		}
 		return PeriodView{}, Errorf(KindBusy, "not now")
 	})
-	if err != nil || len(r.Nodes) != 5 || r.Nodes[0].Node != "n1" || r.Nodes[0].Problem != "not now" || r.Nodes[1].StepS != 10 {
+	if err != nil || len(r.Nodes) != 5 || r.Nodes[0].Node != "n1" || r.Nodes[0].Problem != "not now" ||
+		r.Nodes[1].StepS != 10 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if len(r.Events) != 1 || r.Events[0].Kind != "inside" {
 		t.Errorf("%+v", r.Events)
 	}
-	if _, err := MakeReport(view, nil, at, at.Add(time.Hour), func(string) (PeriodView, error) { return PeriodView{}, Errorf(KindForbidden, "no") }); KindOf(err) != KindForbidden {
+	if _, err := MakeReport(view, nil, at, at.Add(time.Hour),
+		func(string) (PeriodView, error) { return PeriodView{}, Errorf(KindForbidden, "no") }); KindOf(err) != KindForbidden {
 		t.Error(err)
 	}
 }
@@ -101,15 +106,18 @@ func TestPages(t *testing.T) {
 	c := newCluster(t)
 	b := &backend{leader: Leader{Self: true}}
 	b.health.Name = "n1"
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: c.bundle(1, "n1").ServerJoinTLS()})
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: c.bundle(1, "n1").
+		ServerJoinTLS()})
 	s.SetPages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close(t.Context()) }()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.trust(), TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: c.trust(),
+		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
 	defer client.CloseIdleConnections()
-	for path, want := range map[string]int{"/": 418, "/ui/x": 418, "/uix": 404, "/nothing": 404, "/member": 200, "/load": 200} {
+	for path, want := range map[string]int{"/": 418, "/ui/x": 418, "/uix": 404, "/nothing": 404, "/member": 200,
+		"/load": 200} {
 		res, err := client.Get("https://" + s.Addr() + path)
 		if err != nil {
 			t.Fatal(err)

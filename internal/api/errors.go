@@ -52,18 +52,23 @@ type KindInfo struct {
 
 // Kinds are all there are.
 var Kinds = []KindInfo{
-	{KindUsage, http.StatusBadRequest, 2, "The command line is wrong, or the question was not confirmed; nothing was done."},
+	{KindUsage, http.StatusBadRequest, 2,
+		"The command line is wrong, or the question was not confirmed; nothing was done."},
 	{KindInvalid, http.StatusBadRequest, 1, "The request makes no sense, such as a value out of range."},
 	{KindUnauthorized, http.StatusUnauthorized, 1, "The credential or join token is missing, wrong or expired."},
 	{KindForbidden, http.StatusForbidden, 1, "The role of the credential does not allow it, or plain HTTP does not."},
 	{KindNotFound, http.StatusNotFound, 1, "There is no such node, token, setting, version or path."},
 	{KindAlready, http.StatusConflict, 1, "It is so already, or not needed: there is nothing to do."},
-	{KindChanged, http.StatusConflict, 1, "The term, the version or the cluster is not the one that was expected. Look again, then repeat it."},
+	{KindChanged, http.StatusConflict, 1,
+		"The term, the version or the cluster is not the one that was expected. Look again, then repeat it."},
 	{KindBusy, http.StatusConflict, 1, "Another change of the same sort is in progress. Wait until it has ended."},
-	{KindNeeded, http.StatusConflict, 1, "The node cannot be spared: it leads, or without it there is no majority or too little healthy data."},
-	{KindCannotLead, http.StatusConflict, 1, "The node that was named cannot lead now, or no other node can. `trireme why-not NODE` says why."},
+	{KindNeeded, http.StatusConflict, 1,
+		"The node cannot be spared: it leads, or without it there is no majority or too little healthy data."},
+	{KindCannotLead, http.StatusConflict, 1,
+		"The node that was named cannot lead now, or no other node can. `trireme why-not NODE` says why."},
 	{KindNotReady, http.StatusConflict, 1, "A node that has to take part does not answer, is unhealthy or not ready."},
-	{KindConflict, http.StatusConflict, 1, "The state of the cluster or of the server does not allow it, for another reason."},
+	{KindConflict, http.StatusConflict, 1,
+		"The state of the cluster or of the server does not allow it, for another reason."},
 	{KindNoLeader, http.StatusServiceUnavailable, 3, "There is no leader or no majority."},
 	{KindUnreachable, http.StatusBadGateway, 3, "The node or server that was asked does not answer."},
 	{KindTimeout, http.StatusGatewayTimeout, 3, "It was not done in time, and may still happen."},
@@ -77,8 +82,9 @@ var Kinds = []KindInfo{
 	{KindNotEmpty, http.StatusInternalServerError, 1, "The directory must be empty and is not."},
 	{KindLocked, http.StatusInternalServerError, 1, "Another process uses the directory."},
 	{KindNotInBackup, http.StatusInternalServerError, 1, "The backup does not hold the moment that was asked for."},
-	{KindFinal, http.StatusInternalServerError, 4, "The daemon or router ended, and would end the same way if it were started again: do first what the error says. " +
-		"The units do not restart it."},
+	{KindFinal, http.StatusInternalServerError, 4,
+		"The daemon or router ended, and would end the same way if it were started again: do first what the error says. " +
+			"The units do not restart it."},
 }
 
 // info of a kind; of one that a newer version sent, that of an internal failure.

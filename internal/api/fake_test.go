@@ -170,7 +170,8 @@ func (b *backend) answers() []Answer {
 		noted(b, NoteBackup, func(r BackupReport) (string, BackupResult) {
 			return fmt.Sprintf("backup %v", r), BackupResult{Noted: true}
 		}),
-		noted(b, ChangeConfig, func(req ConfigChange) (string, ConfigView) { return "config", ConfigView{Version: req.Version + 1} }),
+		noted(b, ChangeConfig,
+			func(req ConfigChange) (string, ConfigView) { return "config", ConfigView{Version: req.Version + 1} }),
 		noted(b, RollbackConfig, func(req ConfigRollback) (string, ConfigRollbackResult) {
 			return "rollback by ", ConfigRollbackResult{To: req.To, Version: req.Version}
 		}),
@@ -184,7 +185,8 @@ func (b *backend) answers() []Answer {
 		noted(b, Promote, func(req PromoteRequest) (string, MemberResult) {
 			return "promote " + req.Names[0], MemberResult{Name: req.Names[0]}
 		}),
-		noted(b, NewToken, func(req TokenRequest) (string, TokenResult) { return "token " + req.Name, TokenResult{Token: "hush"} }),
+		noted(b, NewToken,
+			func(req TokenRequest) (string, TokenResult) { return "token " + req.Name, TokenResult{Token: "hush"} }),
 		noted(b, RemoveToken, func(req TokenName) (string, TokenView) { return "remove-token " + req.Name, TokenView{} }),
 		noted(b, Revoke, func(req RevokeRequest) (string, RevokeResult) { return "revoke " + req.What, RevokeResult{} }),
 		noted(b, ReplacePassword, func(ReplaceRequest) (string, ReplaceResult) { return "replace", ReplaceResult{} }),
@@ -211,9 +213,11 @@ func (b *backend) Settings() *config.Cluster {
 		return c
 	}
 	for _, r := range pki.Roles {
-		c.APITokens = append(c.APITokens, config.APIToken{Name: "a-" + string(r), Role: string(r), Hash: pki.HashToken("the-" + string(r) + "s")})
+		c.APITokens = append(c.APITokens, config.APIToken{Name: "a-" + string(r), Role: string(r),
+			Hash: pki.HashToken("the-" + string(r) + "s")})
 	}
-	c.APITokens = append(c.APITokens, config.APIToken{Name: "old", Role: "admin", Hash: pki.HashToken("the-old"), Expires: time.Now().Add(-time.Second)})
+	c.APITokens = append(c.APITokens, config.APIToken{Name: "old", Role: "admin", Hash: pki.HashToken("the-old"),
+		Expires: time.Now().Add(-time.Second)})
 	return c
 }
 
@@ -284,8 +288,8 @@ func (c *cluster) start(id uint64, name string, b *backend, changes ...func(*Ser
 		c.t.Fatal(err)
 	}
 	s := NewServer(Options{
-		Name: name, Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: bundle.ServerJoinTLS(), ClientTLS: trust, NodeToken: "node-to-node",
-		MaxConns: 20, Audit: b.audit, Logger: slog.New(slog.DiscardHandler),
+		Name: name, Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), TLS: bundle.ServerJoinTLS(), ClientTLS: trust,
+		NodeToken: "node-to-node", MaxConns: 20, Audit: b.audit, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, change := range changes {
 		change(s)

@@ -12,12 +12,14 @@ func (s *Server) forceQuorum(ctx context.Context, r *http.Request, req ForceRequ
 	case err != nil || at.Self:
 		return rep, err
 	case forwarder(r) != "":
-		return rep, Errorf(KindConflict, "nothing is changed: the survivors do not agree which of them has the newest log").With("try again")
+		return rep, Errorf(KindConflict, "nothing is changed: the survivors do not agree which of them has the newest log").
+			With("try again")
 	}
 	rep = ForceReport{}
 	err = s.pass(ctx, at, http.MethodPost, r.URL.Path, req, &rep)
 	if err != nil && KindOf(err) == KindUnreachable {
-		err = Errorf(KindUnreachable, "%s, whose log is the newest, cannot be reached from %s: %v", at.Name, s.opts.Name, err).
+		err = Errorf(KindUnreachable, "%s, whose log is the newest, cannot be reached from %s: %v", at.Name, s.opts.Name,
+			err).
 			With("whether anything was done is shown by `trireme status --api %s`", at.API)
 	}
 	return rep, err

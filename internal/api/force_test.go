@@ -21,7 +21,8 @@ func TestForceQuorumIsDoneBySource(t *testing.T) {
 	if _, err := ForceQuorum.Ask(t.Context(), c.client(s2.Addr(), ""), ForceRequest{}); KindOf(err) != KindUnauthorized {
 		t.Errorf("without a token: %v", err)
 	}
-	if _, err := ForceQuorum.Ask(t.Context(), c.client(s2.Addr(), "the token of another cluster"), ForceRequest{Confirm: 3}); KindOf(err) != KindUnauthorized {
+	if _, err := ForceQuorum.Ask(t.Context(), c.client(s2.Addr(), "the token of another cluster"),
+		ForceRequest{Confirm: 3}); KindOf(err) != KindUnauthorized {
 		t.Errorf("with another cluster's token: %v", err)
 	}
 	if rep, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); err != nil || !rep.Done {
@@ -33,11 +34,13 @@ func TestForceQuorumIsDoneBySource(t *testing.T) {
 	b1.mu.Lock()
 	b1.err = Errorf(KindConflict, "nothing is changed: the term is 4, not 3")
 	b1.mu.Unlock()
-	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindConflict || ExitCode(err) != 1 {
+	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindConflict ||
+		ExitCode(err) != 1 {
 		t.Errorf("what the source says: %v", err)
 	}
 	source(Leader{Name: "n1", API: "127.0.0.1:1"})
-	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
+	if _, err := ForceQuorum.Ask(t.Context(), cl, ForceRequest{Confirm: 3}); KindOf(err) != KindUnreachable ||
+		ExitCode(err) != 3 {
 		t.Errorf("a dead source: %v", err)
 	}
 	b1.mu.Lock()

@@ -33,13 +33,16 @@ func FuzzServer(f *testing.F) {
 	b := &backend{leader: Leader{Self: true}}
 	h := NewServer(Options{Backend: b, Answers: b.answers(), NodeToken: "node"}).handler()
 	f.Fuzz(func(t *testing.T, method, path, query, token string, body []byte) {
-		if method == "" || strings.ContainsFunc(method, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c) }) {
+		if method == "" ||
+			strings.ContainsFunc(method,
+				func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c) }) {
 			return // net/http refuses it before a handler sees it
 		}
 		if path == "/promote" && !bytes.Contains(body, []byte(`"names":["`)) {
 			return // the stand-in takes the first name
 		}
-		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query},
+			Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
 			RemoteAddr: "127.0.0.1:1", ProtoMajor: 1, ProtoMinor: 1}
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
@@ -52,7 +55,8 @@ func FuzzServer(f *testing.F) {
 		}) {
 			t.Fatalf("%s %s without the token: %q", method, path, asked)
 		}
-		if method != http.MethodPost && len(asked) > 0 && !strings.HasPrefix(asked[0], "history") && !strings.HasPrefix(asked[0], "why-not ") {
+		if method != http.MethodPost && len(asked) > 0 && !strings.HasPrefix(asked[0], "history") &&
+			!strings.HasPrefix(asked[0], "why-not ") {
 			t.Fatalf("%s %s: %q", method, path, asked)
 		}
 		switch w.Code {
@@ -60,7 +64,8 @@ func FuzzServer(f *testing.F) {
 		default:
 			t.Fatalf("status %d", w.Code)
 		}
-		if ct := w.Header().Get("Content-Type"); ct == "application/json" && method != http.MethodHead && !json.Valid(w.Body.Bytes()) {
+		if ct := w.Header().Get("Content-Type"); ct == "application/json" && method != http.MethodHead &&
+			!json.Valid(w.Body.Bytes()) {
 			t.Fatalf("not JSON: %q", w.Body)
 		}
 		if w.Code == 200 && method == http.MethodGet && !slices.Contains(open, path) && healthChecks[path] == nil {
@@ -76,7 +81,8 @@ type answers struct {
 }
 
 func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(a.body)), Request: r}, nil
+	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(a.body)),
+		Request: r}, nil
 }
 
 // FuzzClient asks a node that answers anything: errors are of the known kinds and say something.

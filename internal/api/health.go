@@ -147,7 +147,8 @@ func withinLag(h Health, limit string) (bool, error) {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || d < 0 {
-		return false, Errorf(KindInvalid, "lag=%s is neither a time nor a size", limit).With(`give seconds ("5"), a time ("500ms") or a size ("16MiB")`)
+		return false, Errorf(KindInvalid, "lag=%s is neither a time nor a size", limit).
+			With(`give seconds ("5"), a time ("500ms") or a size ("16MiB")`)
 	}
 	return h.LagKnown && h.Lag <= d, nil
 }

@@ -44,26 +44,32 @@ func TestMalformedRequests(t *testing.T) {
 		text string
 		want int
 	}{
-		"giant header":            {"GET /cluster HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", 431},
-		"many headers":            {"GET /cluster HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: y\r\n", 1<<16) + "\r\n", 431},
-		"giant path":              {"GET /" + strings.Repeat("a", 1<<20) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
-		"no HTTP":                 {"HELO x\r\n\r\n", 400},
-		"two lengths":             {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400},
-		"length and chunks":       {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: 2\r\nTransfer-Encoding: chunked, x\r\n\r\n{}", 501},
-		"negative length":         {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: -1\r\n\r\n", 400},
-		"body too large":          {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth + fmt.Sprintf("Content-Length: %d\r\n\r\n{\"to\":\"", 4<<20) + strings.Repeat("x", 4<<20), 400},
-		"a tunnel":                {"CONNECT db1:3306 HTTP/1.1\r\nHost: db1:3306\r\n\r\n", 404},
-		"another host":            {"GET http://elsewhere/cluster HTTP/1.1\r\nHost: elsewhere\r\n\r\n", 200},
-		"a path that goes up":     {"POST /x/../switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 307},
-		"an encoded path":         {"POST /%2e%2e/switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 404},
-		"a doubled slash":         {"POST //switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 307},
-		"a verb by GET":           {"GET /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n", 405},
-		"a verb by DELETE":        {"DELETE /remove HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n", 405},
-		"a view by POST":          {"POST /cluster HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: 0\r\n\r\n", 405},
-		"a verb without a token":  {"POST /switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 401},
-		"a token of another kind": {"POST /switchover HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + operatorToken + "\r\nContent-Length: 2\r\n\r\n{}", 401},
-		"half a token":            {"POST /switchover HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + operatorToken[:5] + "\r\nContent-Length: 2\r\n\r\n{}", 401},
-		"an upgrade":              {"GET /cluster HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 200},
+		"giant header": {"GET /cluster HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", 431},
+		"many headers": {"GET /cluster HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: y\r\n", 1<<16) + "\r\n", 431},
+		"giant path":   {"GET /" + strings.Repeat("a", 1<<20) + " HTTP/1.1\r\nHost: x\r\n\r\n", 431},
+		"no HTTP":      {"HELO x\r\n\r\n", 400},
+		"two lengths": {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth +
+			"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400},
+		"length and chunks": {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth +
+			"Content-Length: 2\r\nTransfer-Encoding: chunked, x\r\n\r\n{}", 501},
+		"negative length": {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: -1\r\n\r\n", 400},
+		"body too large": {"POST /switchover HTTP/1.1\r\nHost: x\r\n" + auth +
+			fmt.Sprintf("Content-Length: %d\r\n\r\n{\"to\":\"", 4<<20) + strings.Repeat("x", 4<<20), 400},
+		"a tunnel":               {"CONNECT db1:3306 HTTP/1.1\r\nHost: db1:3306\r\n\r\n", 404},
+		"another host":           {"GET http://elsewhere/cluster HTTP/1.1\r\nHost: elsewhere\r\n\r\n", 200},
+		"a path that goes up":    {"POST /x/../switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 307},
+		"an encoded path":        {"POST /%2e%2e/switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 404},
+		"a doubled slash":        {"POST //switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 307},
+		"a verb by GET":          {"GET /switchover HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n", 405},
+		"a verb by DELETE":       {"DELETE /remove HTTP/1.1\r\nHost: x\r\n" + auth + "\r\n", 405},
+		"a view by POST":         {"POST /cluster HTTP/1.1\r\nHost: x\r\n" + auth + "Content-Length: 0\r\n\r\n", 405},
+		"a verb without a token": {"POST /switchover HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 401},
+		"a token of another kind": {"POST /switchover HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + operatorToken +
+			"\r\nContent-Length: 2\r\n\r\n{}", 401},
+		"half a token": {"POST /switchover HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + operatorToken[:5] +
+			"\r\nContent-Length: 2\r\n\r\n{}", 401},
+		"an upgrade": {"GET /cluster HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+			200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := raw(t, s, test.text); got != test.want {
@@ -94,7 +100,8 @@ func TestAnswersToBrowsers(t *testing.T) {
 			r.Header.Set("Access-Control-Request-Method", "POST")
 			w := httptest.NewRecorder()
 			s.handler().ServeHTTP(w, r)
-			if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Access-Control-Allow-Origin") != "" || h.Get("Set-Cookie") != "" {
+			if h := w.Header(); h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Access-Control-Allow-Origin") != "" ||
+				h.Get("Set-Cookie") != "" {
 				t.Errorf("%s %s: headers %v", method, path, h)
 			}
 		}
@@ -170,7 +177,8 @@ func TestSlowRequests(t *testing.T) {
 
 // A body is read to its limit and no further, however it is announced.
 func TestBodiesTakeLittle(t *testing.T) {
-	s := NewServer(Options{Answers: new(backend).answers(), Backend: &backend{leader: Leader{Self: true}}, NodeToken: "node"})
+	s := NewServer(Options{Answers: new(backend).answers(), Backend: &backend{leader: Leader{Self: true}},
+		NodeToken: "node"})
 	endless := &counted{}
 	r := httptest.NewRequest("POST", "/switchover", io.MultiReader(strings.NewReader(`{"to":"`), endless))
 	r.Header.Set("Content-Type", "application/json")

@@ -35,8 +35,8 @@ type sniffListener struct {
 
 func newSniffListener(l net.Listener, cfg *tls.Config, slots *places, log *slog.Logger) *sniffListener {
 	s := &sniffListener{
-		Listener: &nbio.Listener{Listener: l, Log: log}, tls: cfg, log: log, ready: make(chan net.Conn), slots: slots, done: make(chan struct{}),
-		pending: map[net.Conn]struct{}{},
+		Listener: &nbio.Listener{Listener: l, Log: log}, tls: cfg, log: log, ready: make(chan net.Conn), slots: slots,
+		done: make(chan struct{}), pending: map[net.Conn]struct{}{},
 	}
 	s.wg.Add(1)
 	go s.loop()

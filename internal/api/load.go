@@ -24,8 +24,8 @@ const StageTotal = "total"
 
 // LatencyBounds are the upper bounds of a Histogram's buckets, in seconds.
 var LatencyBounds = []float64{
-	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3, 10e-3, 15e-3, 20e-3, 35e-3, 50e-3, 75e-3,
-	0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10,
+	50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 750e-6, 1e-3, 1.5e-3, 2e-3, 3.5e-3, 5e-3, 7.5e-3, 10e-3, 15e-3, 20e-3, 35e-3,
+	50e-3, 75e-3, 0.1, 0.2, 0.35, 0.5, 1, 2, 5, 10,
 }
 
 // Histogram counts durations.

@@ -71,13 +71,15 @@ const (
 // OutcomeUnknown then.
 func (c *Client) Outcome(ctx context.Context, q OutcomeQuery, wait time.Duration) (Outcome, error) {
 	v := url.Values{"node": {q.Node}, "epoch": {q.Epoch}, "thread": {strconv.FormatUint(uint64(q.Thread), 10)},
-		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)}, "others": {strconv.Itoa(q.Others)}, "wait": {wait.String()}}
+		"index": {strconv.FormatUint(q.Index, 10)}, "after": {q.After}, "sole": {strconv.FormatBool(q.Sole)},
+		"others": {strconv.Itoa(q.Others)}, "wait": {wait.String()}}
 	return ask[Outcome](ctx, c, http.MethodGet, "/outcome?"+v.Encode(), nil)
 }
 
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
-	q := OutcomeQuery{Node: p.v.Get("node"), Epoch: p.v.Get("epoch"), Thread: uint32(p.number("thread", 32)), Index: p.number("index", 64),
+	q := OutcomeQuery{Node: p.v.Get("node"), Epoch: p.v.Get("epoch"), Thread: uint32(p.number("thread", 32)),
+		Index: p.number("index", 64),
 		After: p.v.Get("after"), Sole: p.v.Get("sole") == "true"}
 	if p.v.Has("others") {
 		q.Others = int(p.number("others", 31))

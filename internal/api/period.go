@@ -89,7 +89,8 @@ func (i *Interval) Add(o Interval) {
 
 // Plus is what both have counted.
 func (h Histogram) Plus(o Histogram) Histogram {
-	sum := Histogram{Count: h.Count + o.Count, SumS: h.SumS + o.SumS, Buckets: make([]uint64, max(len(h.Buckets), len(o.Buckets)))}
+	sum := Histogram{Count: h.Count + o.Count, SumS: h.SumS + o.SumS,
+		Buckets: make([]uint64, max(len(h.Buckets), len(o.Buckets)))}
 	for i := range sum.Buckets {
 		if i < len(h.Buckets) {
 			sum.Buckets[i] += h.Buckets[i]
@@ -119,7 +120,8 @@ type StatementLoad struct {
 // Add counts another one's executions too.
 func (s *StatementLoad) Add(o StatementLoad) {
 	s.Count, s.TimeS, s.LockS, s.Errors = s.Count+o.Count, s.TimeS+o.TimeS, s.LockS+o.LockS, s.Errors+o.Errors
-	s.Sent, s.Examined, s.Affected, s.NoIndex = s.Sent+o.Sent, s.Examined+o.Examined, s.Affected+o.Affected, s.NoIndex+o.NoIndex
+	s.Sent, s.Examined, s.Affected, s.NoIndex = s.Sent+o.Sent, s.Examined+o.Examined, s.Affected+o.Affected,
+		s.NoIndex+o.NoIndex
 	if s.Text == "" {
 		s.Text = o.Text
 	}
@@ -154,8 +156,10 @@ type Report struct {
 
 // MakeReport asks all members at once. One that does not answer is in the report with the reason; err is of the first
 // that refused.
-func MakeReport(v ClusterView, events []Event, from, to time.Time, ask func(node string) (PeriodView, error)) (r Report, err error) {
-	r = Report{Cluster: v.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]PeriodView, len(v.Members)), Events: []Event{}}
+func MakeReport(v ClusterView, events []Event, from, to time.Time, ask func(node string) (PeriodView, error)) (r Report,
+	err error) {
+	r = Report{Cluster: v.Cluster, From: from.UTC(), To: to.UTC(), Nodes: make([]PeriodView, len(v.Members)),
+		Events: []Event{}}
 	for _, e := range events {
 		if !e.Time.Before(from) && !e.Time.After(to) {
 			r.Events = append(r.Events, e)
@@ -201,7 +205,8 @@ func (s *Server) period(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, v)
 }
 
-func (s *Server) periodOf(ctx context.Context, node string, from, to time.Time, forwarded bool) (v PeriodView, err error) {
+func (s *Server) periodOf(ctx context.Context, node string, from, to time.Time, forwarded bool) (v PeriodView,
+	err error) {
 	if !to.After(from) {
 		return v, Errorf(KindInvalid, "the period ends at %s, before it begins", to.Format(time.RFC3339))
 	}
@@ -222,7 +227,8 @@ func (s *Server) periodOf(ctx context.Context, node string, from, to time.Time, 
 }
 
 func periodPath(node string, from, to time.Time) string {
-	return period.Path + "?" + url.Values{"node": {node}, "from": {from.UTC().Format(time.RFC3339Nano)}, "to": {to.UTC().Format(time.RFC3339Nano)}}.Encode()
+	return period.Path + "?" + url.Values{"node": {node}, "from": {from.UTC().Format(time.RFC3339Nano)},
+		"to": {to.UTC().Format(time.RFC3339Nano)}}.Encode()
 }
 
 // Period is what a node has recorded in a period; an empty name: the node asked.

@@ -27,7 +27,8 @@ type places struct {
 }
 
 func newPlaces(most, reserve int) *places {
-	return &places{most: most, each: max(1, most/placesOfOne), reserve: reserve, local: netip.Addr.IsLoopback, by: map[netip.Addr]int{}}
+	return &places{most: most, each: max(1, most/placesOfOne), reserve: reserve, local: netip.Addr.IsLoopback,
+		by: map[netip.Addr]int{}}
 }
 
 // take takes a place; leave must be called once if there was one. reserved: it is one that the taker may keep only if

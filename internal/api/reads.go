@@ -57,20 +57,23 @@ type AppliedView struct {
 
 // ReadIndex asks for a point that a read must not be older than. KindNoLeader: no majority confirms it.
 func (c *Client) ReadIndex(ctx context.Context, q ReadIndexQuery) (ReadIndexView, error) {
-	return ask[ReadIndexView](ctx, c, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs)+"&live="+strconv.FormatBool(q.Live), nil)
+	return ask[ReadIndexView](ctx, c, http.MethodGet, "/read-index?gtids="+strconv.FormatBool(q.GTIDs)+"&live="+
+		strconv.FormatBool(q.Live), nil)
 }
 
 // Applied waits until the node's mysqld has applied what is asked for. KindTimeout: it lags. KindConflict: it is not in
 // service.
 func (c *Client) Applied(ctx context.Context, q AppliedQuery, wait time.Duration) (AppliedView, error) {
-	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs}, "everywhere": {strconv.FormatBool(q.Everywhere)}, "wait": {wait.String()}}
+	p := url.Values{"index": {strconv.FormatUint(q.Index, 10)}, "gtids": {q.GTIDs},
+		"everywhere": {strconv.FormatBool(q.Everywhere)}, "wait": {wait.String()}}
 	return ask[AppliedView](ctx, c, http.MethodGet, "/applied?"+p.Encode(), nil)
 }
 
 func (s *Server) readIndex(w http.ResponseWriter, r *http.Request) {
 	p := params{v: r.URL.Query()}
 	answer(s, w, r, &p, func(ctx context.Context) (ReadIndexView, error) {
-		return s.opts.Backend.ReadIndex(ctx, ReadIndexQuery{GTIDs: p.v.Get("gtids") == "true", Live: p.v.Get("live") == "true"})
+		return s.opts.Backend.ReadIndex(ctx,
+			ReadIndexQuery{GTIDs: p.v.Get("gtids") == "true", Live: p.v.Get("live") == "true"})
 	})
 }
 

@@ -20,8 +20,10 @@ const (
 
 func (q quoting) Self(context.Context) MemberView {
 	why := "the applier has stopped at entry 7 (a:1: " + statement + "): error 1062: " + rowError
-	return MemberView{Name: "n1", Reason: why, Warnings: []string{why}, Heavy: []HeavyView{{Kind: HeavyDDL, Text: statement}},
-		ApplyError: &ApplyErrorView{Number: 1062, Error: rowError, Statement: statement, Entry: statement + ", insert shop.t"}}
+	return MemberView{Name: "n1", Reason: why, Warnings: []string{why},
+		Heavy: []HeavyView{{Kind: HeavyDDL, Text: statement}},
+		ApplyError: &ApplyErrorView{Number: 1062, Error: rowError, Statement: statement, Entry: statement +
+			", insert shop.t"}}
 }
 
 func (q quoting) View(ctx context.Context) ClusterView {
@@ -37,7 +39,8 @@ func (q quoting) WhyNot(ctx context.Context, node string) (WhyNotView, error) {
 func (q quoting) History(ctx context.Context) ([]Event, error) {
 	earlier := "the applier has stopped: Duplicate entry 'a secret of last night' for key 't.k'"
 	return []Event{{Kind: "fence", Message: q.Self(ctx).Reason}, {Kind: EventApplyError, Message: earlier},
-		{Kind: EventDivergent, Message: earlier}, {Kind: EventBackup, Message: "in s3://secret", Backup: &BackupCopy{Place: "s3://secret"}}}, nil
+		{Kind: EventDivergent, Message: earlier},
+		{Kind: EventBackup, Message: "in s3://secret", Backup: &BackupCopy{Place: "s3://secret"}}}, nil
 }
 
 func (q quoting) Local() Health {
@@ -49,8 +52,10 @@ func (q quoting) Local() Health {
 // quoted; who has sees them.
 func TestOpenViewsQuoteNothing(t *testing.T) {
 	s := NewServer(Options{Name: "n1", Backend: quoting{&backend{leader: Leader{Name: "n1", Self: true}}}})
-	for path, status := range map[string]int{"/cluster": http.StatusOK, "/member": http.StatusOK, "/why-not?node=n1": http.StatusOK,
-		"/history": http.StatusOK, "/liveness": http.StatusOK, "/health": http.StatusServiceUnavailable, "/primary": http.StatusServiceUnavailable} {
+	for path, status := range map[string]int{"/cluster": http.StatusOK, "/member": http.StatusOK,
+		"/why-not?node=n1": http.StatusOK,
+		"/history":         http.StatusOK, "/liveness": http.StatusOK, "/health": http.StatusServiceUnavailable,
+		"/primary": http.StatusServiceUnavailable} {
 		for token, sees := range map[string]bool{"": false, "guessed": false, "the-viewers": true, operatorToken: true} {
 			w := asks(s, http.MethodGet, path, token)
 			if !json.Valid(w.Body.Bytes()) || w.Code != status {

@@ -104,7 +104,8 @@ type SwitchoverResult struct {
 
 // Text says in a sentence what was done.
 func (r SwitchoverResult) Text() string {
-	return fmt.Sprintf("%s leads now, in term %d (before: %s); writes were held for %.0f ms", r.To, r.Term, r.From, r.WriteGapMS)
+	return fmt.Sprintf("%s leads now, in term %d (before: %s); writes were held for %.0f ms", r.To, r.Term, r.From,
+		r.WriteGapMS)
 }
 
 // LeaveRequest ends the cluster: its servers become plain ones.

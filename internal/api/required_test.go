@@ -11,10 +11,11 @@ import (
 )
 
 // allAnswers is all that a Client decodes.
-var allAnswers = []any{AppliedView{}, BackupResult{}, CAView{}, ClusterView{}, ConfigHistoryView{}, ConfigRollbackResult{}, ConfigView{}, DelayResult{}, FailoverResult{},
-	ForceReport{}, JoinResult{}, JoinTokenResult{}, LeaveResult{}, LoadView{}, LoginCode{}, MemberResult{}, MemberView{}, Outcome{}, PauseResult{},
-	PeriodView{}, QuietResult{}, ReadIndexView{}, ReplaceResult{}, RevokeResult{}, RevokedView{}, SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{},
-	WhyNotView{}, servesView{}}
+var allAnswers = []any{AppliedView{}, BackupResult{}, CAView{}, ClusterView{}, ConfigHistoryView{},
+	ConfigRollbackResult{}, ConfigView{}, DelayResult{}, FailoverResult{},
+	ForceReport{}, JoinResult{}, JoinTokenResult{}, LeaveResult{}, LoadView{}, LoginCode{}, MemberResult{}, MemberView{},
+	Outcome{}, PauseResult{}, PeriodView{}, QuietResult{}, ReadIndexView{}, ReplaceResult{}, RevokeResult{}, RevokedView{},
+	SwitchoverResult{}, TokenResult{}, TokenView{}, VoidReport{}, WhyNotView{}, servesView{}}
 
 // TestRequiredFields: clients refuse an answer without its fields, so a field that is added later, which older nodes do
 // not send, may be omitted. What they require is in testdata/required.txt: lines may go, and come with a new answer
@@ -30,7 +31,9 @@ func TestRequiredFields(t *testing.T) {
 	}
 	for _, line := range got {
 		if !slices.Contains(strings.SplitAfter(string(want), "\n"), line) {
-			t.Errorf("%snot as in testdata/required.txt; older nodes do not send a field that is new: give it omitempty or omitzero", line)
+			t.Errorf(
+				"%snot as in testdata/required.txt; older nodes do not send a field that is new: give it omitempty or omitzero",
+				line)
 		}
 	}
 	files, err := os.ReadDir(".")
@@ -56,7 +59,8 @@ func TestRequiredFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range asked.FindAllSubmatch(text, -1) {
-			if name := string(m[1]); name != "V" && name != "Res" && !slices.ContainsFunc(allAnswers, func(a any) bool { return reflect.TypeOf(a).Name() == name }) {
+			if name := string(m[1]); name != "V" && name != "Res" &&
+				!slices.ContainsFunc(allAnswers, func(a any) bool { return reflect.TypeOf(a).Name() == name }) {
 				t.Errorf("%s: the answer %s is not looked at here", f.Name(), name)
 			}
 		}

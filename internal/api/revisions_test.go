@@ -37,7 +37,8 @@ func TestAskedBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := lead.calls()
-	if len(asked) != 4 || !strings.HasPrefix(asked[0], pre) || !strings.HasPrefix(asked[1], pre) || len(asked[2]) > maxAskedBy+20 ||
+	if len(asked) != 4 || !strings.HasPrefix(asked[0], pre) || !strings.HasPrefix(asked[1], pre) ||
+		len(asked[2]) > maxAskedBy+20 ||
 		asked[3] != "rollback by operator from dashboard 192.0.2.1:9" {
 		t.Errorf("%q", asked)
 	}
@@ -55,7 +56,8 @@ func TestPrivate(t *testing.T) {
 			}
 		}
 	}
-	if v, err := ConfigHistory.Ask(t.Context(), c.client("https://"+s.Addr(), operatorToken)); err != nil || v.Version != 3 {
+	if v, err := ConfigHistory.Ask(t.Context(), c.client("https://"+s.Addr(), operatorToken)); err != nil ||
+		v.Version != 3 {
 		t.Error(v, err)
 	}
 }

@@ -90,7 +90,8 @@ type RouteNode struct {
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	done, _, ok := s.streams.take(r.RemoteAddr)
 	if !ok {
-		s.fail(w, Errorf(KindConflict, "%d routers follow %s already, or %d from your address", s.streams.most, s.opts.Name, s.streams.each).
+		s.fail(w, Errorf(KindConflict, "%d routers follow %s already, or %d from your address", s.streams.most, s.opts.Name,
+			s.streams.each).
 			With("let several applications share a router"))
 		return
 	}

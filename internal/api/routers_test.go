@@ -25,7 +25,8 @@ func TestRouters(t *testing.T) {
 	b.move(RouteView{Node: "n1", Term: 1, Hold: 5})
 	routers := &Routers{}
 	cl := newCluster(t)
-	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), Routers: routers, Audit: b.audit, TLS: cl.bundle(1, "n1").ServerJoinTLS()})
+	s := NewServer(Options{Name: "n1", Listen: "127.0.0.1:0", Backend: b, Answers: b.answers(), Routers: routers,
+		Audit: b.audit, TLS: cl.bundle(1, "n1").ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,8 @@ func TestRouters(t *testing.T) {
 		}
 		return c, leave
 	}
-	for _, nobody := range [][2]string{{"", "r0"}, {"guessed", "r0"}, {"the-old", "r0"}, {"the-viewers", ""}, {"the-viewers", strings.Repeat("r", maxRouterName+1)}} {
+	for _, nobody := range [][2]string{{"", "r0"}, {"guessed", "r0"}, {"the-old", "r0"}, {"the-viewers", ""},
+		{"the-viewers", strings.Repeat("r", maxRouterName+1)}} {
 		follow(nobody[0], nobody[1])
 		if routers.Any() || !routers.AllQuiet(5) {
 			t.Errorf("%q is waited for", nobody)

@@ -99,7 +99,8 @@ func NewServer(opts Options) *Server {
 func (s *Server) Start() error {
 	l, err := transport.ListenTCP(s.opts.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("api: port %s is in use; stop what listens there or set another one in [api] listen: %w", s.opts.Listen, err)
+		return fmt.Errorf("api: port %s is in use; stop what listens there or set another one in [api] listen: %w",
+			s.opts.Listen, err)
 	}
 	if err != nil {
 		return fmt.Errorf("api: %w", err)
@@ -136,7 +137,8 @@ func (s *Server) handler() http.Handler {
 	for path, check := range healthChecks {
 		mux.HandleFunc(path, s.health(check))
 	}
-	metrics := promhttp.HandlerFor(s.opts.Backend.Metrics(), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	metrics := promhttp.HandlerFor(s.opts.Backend.Metrics(), promhttp.HandlerOpts{MaxRequestsInFlight: 4,
+		Timeout: 10 * time.Second})
 	mux.Handle("/metrics", s.view(metrics.ServeHTTP))
 	mux.Handle("/member", s.view(s.member))
 	mux.Handle("/cluster", s.view(s.cluster))
@@ -272,7 +274,8 @@ func (s *Server) control(v *Request, verb http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		if !encrypted(r) {
-			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").With("use https:// with the same port"))
+			s.fail(w, Errorf(KindForbidden, "control verbs are not taken over plain HTTP from another host").
+				With("use https:// with the same port"))
 			return
 		}
 		by := byJoinToken
@@ -320,7 +323,8 @@ func encrypted(r *http.Request) bool {
 	return err == nil && ip != nil && ip.IsLoopback()
 }
 
-func carryOut[Req, Res any](s *Server, do func(*Server, context.Context, *http.Request, Req) (Res, error)) http.HandlerFunc {
+func carryOut[Req, Res any](s *Server, do func(*Server, context.Context, *http.Request, Req) (Res,
+	error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var req Req
 		dec := json.NewDecoder(r.Body)
@@ -357,7 +361,8 @@ func leaderDoes[Req, Res any](ctx context.Context, s *Server, path string, forwa
 	case leader.Self:
 		return do(ctx, req)
 	case leader.Name == "":
-		return res, Errorf(KindNoLeader, "there is no leader now").With("it needs a majority of the voters; see `trireme status`")
+		return res, Errorf(KindNoLeader, "there is no leader now").
+			With("it needs a majority of the voters; see `trireme status`")
 	case forwarded:
 		return res, Errorf(KindNoLeader, "the leader changed meanwhile").With("try again")
 	}
@@ -378,7 +383,8 @@ func (s *Server) Forward(ctx context.Context, path string, body, answer any) err
 func (s *Server) forward(ctx context.Context, leader Leader, method, path string, body, answer any) error {
 	err := s.pass(ctx, leader, method, path, body, answer)
 	if KindOf(err) == KindUnreachable {
-		return Errorf(KindNoLeader, "the leader %s at %s cannot be reached from %s: %v", leader.Name, leader.API, s.opts.Name, err).
+		return Errorf(KindNoLeader, "the leader %s at %s cannot be reached from %s: %v", leader.Name, leader.API, s.opts.Name,
+			err).
 			With("if it is down another one takes over by itself; try again")
 	}
 	return err
@@ -415,7 +421,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil { // only a type that cannot be marshalled at all
-		status, data = http.StatusInternalServerError, []byte(`{"error":"the answer cannot be written as JSON","kind":"internal"}`)
+		status, data = http.StatusInternalServerError,
+			[]byte(`{"error":"the answer cannot be written as JSON","kind":"internal"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -22,8 +22,10 @@ import (
 )
 
 func TestHealthChecks(t *testing.T) {
-	leader := Health{Name: "n1", Role: RoleLeader, State: StateHealthy, Leader: "n1", Writable: true, Readable: true, MySQLAlive: true, LagKnown: true}
-	follower := Health{Name: "n1", Role: RoleFollower, State: StateHealthy, Leader: "n2", Readable: true, MySQLAlive: true, LagKnown: true, Lag: 2 * time.Second, LagBytes: 3 << 20}
+	leader := Health{Name: "n1", Role: RoleLeader, State: StateHealthy, Leader: "n1", Writable: true, Readable: true,
+		MySQLAlive: true, LagKnown: true}
+	follower := Health{Name: "n1", Role: RoleFollower, State: StateHealthy, Leader: "n2", Readable: true, MySQLAlive: true,
+		LagKnown: true, Lag: 2 * time.Second, LagBytes: 3 << 20}
 	catching := follower
 	catching.State, catching.Reason = StateCatchingUp, "it applies the log"
 	logger := Health{Name: "n1", Role: RoleLogger, State: StateHealthy, Leader: "n2"}
@@ -34,7 +36,8 @@ func TestHealthChecks(t *testing.T) {
 	dead := leader
 	dead.MySQLAlive = false
 
-	paths := []string{"/primary", "/replica", "/replica?lag=1", "/replica?lag=5s", "/replica?lag=1MiB", "/replica?lag=4MiB", "/replica?lag=2MB", "/replica?lag=4MB", "/read-only", "/health", "/readiness", "/liveness"}
+	paths := []string{"/primary", "/replica", "/replica?lag=1", "/replica?lag=5s", "/replica?lag=1MiB",
+		"/replica?lag=4MiB", "/replica?lag=2MB", "/replica?lag=4MB", "/read-only", "/health", "/readiness", "/liveness"}
 	for _, tc := range []struct {
 		name string
 		h    Health
@@ -135,7 +138,8 @@ func TestWhoMayControl(t *testing.T) {
 			if done := slices.Contains(b.calls(), "switchover n2"); done != (tc.status == 200) {
 				t.Fatalf("done: %v", done)
 			}
-			if e := new(Error); tc.status != 200 && (json.Unmarshal(w.Body.Bytes(), e) != nil || e.Message == "" || e.Kind == "") {
+			if e := new(Error); tc.status != 200 && (json.Unmarshal(w.Body.Bytes(), e) != nil || e.Message == "" ||
+				e.Kind == "") {
 				t.Fatalf("error body %s", w.Body)
 			}
 		})
@@ -157,7 +161,8 @@ func TestEmptyNodeTokenOpensNothing(t *testing.T) {
 
 func TestReadingNeedsNothing(t *testing.T) {
 	c := newCluster(t)
-	s := c.start(1, "n1", &backend{leader: Leader{Name: "n1", Self: true}, health: Health{Role: RoleLeader, State: StateHealthy}})
+	s := c.start(1, "n1", &backend{leader: Leader{Name: "n1", Self: true},
+		health: Health{Role: RoleLeader, State: StateHealthy}})
 	for _, base := range []string{"http://" + s.Addr(), "https://" + s.Addr()} {
 		cl := c.client(base, "")
 		if v, err := cl.Cluster(t.Context()); err != nil || v.Leader != "n1" || v.Cluster != "c1" || len(v.Members) != 1 {
@@ -202,7 +207,8 @@ func TestForwardedToLeader(t *testing.T) {
 	if _, err := NewJoinToken.Ask(t.Context(), cl, JoinTokenRequest{Name: "n3"}); err != nil {
 		t.Fatal(err)
 	}
-	j, err := Join.Ask(t.Context(), c.client("https://"+follower.Addr(), ""), JoinRequest{Member: config.Member{Name: "n3"}})
+	j, err := Join.Ask(t.Context(), c.client("https://"+follower.Addr(), ""),
+		JoinRequest{Member: config.Member{Name: "n3"}})
 	if err != nil || j.ID != 7 {
 		t.Fatalf("%+v, %v", j, err)
 	}
@@ -214,7 +220,8 @@ func TestForwardedToLeader(t *testing.T) {
 	if res, err := Promote.Ask(t.Context(), cl, PromoteRequest{Names: []string{"n3"}}); err != nil || res.Name != "n3" {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3", "reinit n3", "demote n3", "promote n3"}) || len(follow.calls()) != 0 {
+	if got := lead.calls(); !slices.Equal(got, []string{"switchover n2", "join-token n3", "join n3", "remove n3",
+		"reinit n3", "demote n3", "promote n3"}) || len(follow.calls()) != 0 {
 		t.Fatalf("leader was asked %v", got)
 	}
 
@@ -293,10 +300,12 @@ func TestPagesOfOtherSites(t *testing.T) {
 		headers map[string]string
 		status  int
 	}{
-		"a program":                {map[string]string{"Content-Type": "application/json"}, 200},
-		"with a character set":     {map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200},
-		"another site":             {map[string]string{"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403},
-		"an older browser":         {map[string]string{"Content-Type": "application/json", "Origin": "https://other.example"}, 403},
+		"a program":            {map[string]string{"Content-Type": "application/json"}, 200},
+		"with a character set": {map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200},
+		"another site": {map[string]string{"Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"},
+			403},
+		"an older browser": {map[string]string{"Content-Type": "application/json", "Origin": "https://other.example"},
+			403},
 		"a form":                   {map[string]string{"Content-Type": "text/plain"}, 400},
 		"a form without a content": {nil, 400},
 	} {
@@ -436,10 +445,13 @@ func TestClientErrors(t *testing.T) {
 	if _, err := c.client(late.URL, "").Cluster(overdue{t.Context()}); KindOf(err) != KindTimeout {
 		t.Errorf("a node that saw that its client gave up: %v", err)
 	}
-	if _, err := c.client("http://127.0.0.1:1", "").Cluster(t.Context()); KindOf(err) != KindUnreachable || ExitCode(err) != 3 {
+	if _, err := c.client("http://127.0.0.1:1", "").Cluster(t.Context()); KindOf(err) != KindUnreachable ||
+		ExitCode(err) != 3 {
 		t.Errorf("dead node: %v", err)
 	}
-	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "teapot", http.StatusTeapot) }))
+	odd := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "teapot", http.StatusTeapot)
+	}))
 	defer odd.Close()
 	if _, err := c.client(odd.URL, "").Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "418") {
 		t.Errorf("something else on the port: %v", err)
@@ -492,7 +504,8 @@ func TestTokenNeedsTLS(t *testing.T) {
 // TestWireNames pins the JSON names that tools rely on.
 func TestWireNames(t *testing.T) {
 	lag, bytesBehind := 0.5, uint64(10)
-	view := ClusterView{Cluster: "c", Members: []MemberView{{MySQL: &MySQLView{LagSeconds: &lag, LagBytes: &bytesBehind}}, DownView(config.Member{Name: "l1", Role: config.RoleLogger}, "gone")}}
+	view := ClusterView{Cluster: "c", Members: []MemberView{{MySQL: &MySQLView{LagSeconds: &lag, LagBytes: &bytesBehind}},
+		DownView(config.Member{Name: "l1", Role: config.RoleLogger}, "gone")}}
 	text, err := json.Marshal(view)
 	if err != nil {
 		t.Fatal(err)
@@ -519,7 +532,8 @@ func TestWireNames(t *testing.T) {
 	want("raft", m["raft"], "id", "state", "term", "match", "last", "durable", "voter")
 	want("mysql", m["mysql"], "host", "port", "pid", "version", "read_only", "gtid_executed", "lag_seconds", "lag_bytes")
 	want("daemon", m["daemon"], "pid", "api", "peer")
-	if logger := members[1].(map[string]any); logger["mysql"] != nil || logger["role"] != "logger" || logger["state"] != "down" {
+	if logger := members[1].(map[string]any); logger["mysql"] != nil || logger["role"] != "logger" ||
+		logger["state"] != "down" {
 		t.Errorf("logger %v", logger)
 	}
 }

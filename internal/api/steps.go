@@ -42,7 +42,8 @@ func (v ClusterView) Steps() (steps []Step) {
 		add("TriremeNoWrites", "ask each data node why it does not lead: `trireme why-not NODE`")
 	}
 	if len(down) > 0 {
-		add("TriremeNodeDown", "on %s: `systemctl status trireme`, then `journalctl -u trireme -n 100`", strings.Join(down, ", "))
+		add("TriremeNodeDown", "on %s: `systemctl status trireme`, then `journalctl -u trireme -n 100`",
+			strings.Join(down, ", "))
 	}
 	if len(full) > 0 {
 		add("TriremeDiskFull", "make room on %s: mysqld and the daemon continue by themselves", strings.Join(full, ", "))

@@ -36,8 +36,9 @@ var (
 	ReplacePassword = onLeader[ReplaceRequest, ReplaceResult]("/clone-password", pki.Admin,
 		"Replaces the password of trireme_clone, by which nodes copy each other's data.")
 	ChangeCA     = onLeader[CARequest, CAView]("/ca", pki.Admin, "Takes a step in a change of the CA.")
-	NewJoinToken = onLeader[JoinTokenRequest, JoinTokenResult]("/join-tokens", pki.Admin, "Makes an invitation for a node.")
-	Join         = onLeader[JoinRequest, JoinResult]("/join", "",
+	NewJoinToken = onLeader[JoinTokenRequest, JoinTokenResult]("/join-tokens", pki.Admin,
+		"Makes an invitation for a node.")
+	Join = onLeader[JoinRequest, JoinResult]("/join", "",
 		"Uses an invitation up, whose token lets it in; returns once the new member is in the committed settings.")
 	Remove = onLeader[MemberRequest, MemberResult]("/remove", pki.Admin,
 		"Takes a member, dead or alive, out of the cluster; returns when it has no vote and no record any more.")
@@ -150,7 +151,8 @@ func (v Verb[Req, Res]) does(ctx context.Context, s *Server, forwarded bool, req
 
 // handled is By for one that needs the server or the request.
 func (v Verb[Req, Res]) handled(do func(*Server, context.Context, *http.Request, Req) (Res, error)) Answer {
-	return Answer{Request: v.Request, handler: func(s *Server) http.HandlerFunc { return s.control(v.Request, carryOut(s, do)) }}
+	return Answer{Request: v.Request,
+		handler: func(s *Server) http.HandlerFunc { return s.control(v.Request, carryOut(s, do)) }}
 }
 
 // Query asks for something to look at: GET, answered by a V.

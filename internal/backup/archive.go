@@ -61,8 +61,10 @@ func claim(s Store, id clusterID) error {
 		return putSealed(s, identityName, made)
 	}
 	if err == nil && have.ClusterID != id.ID {
-		err = fmt.Errorf("%w: %s is of cluster %s (id %d), this node is of %s (id %d): give each cluster a directory of its own", ErrForeign, s,
-			have.Cluster, have.ClusterID, id.Name, id.ID)
+		err =
+			fmt.Errorf("%w: %s is of cluster %s (id %d), this node is of %s (id %d): give each cluster a directory of its own",
+				ErrForeign, s,
+				have.Cluster, have.ClusterID, id.Name, id.ID)
 	}
 	if err == nil {
 		err = fitsKey(s, &have)
@@ -152,7 +154,8 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	}
 	t, err := openTail(a.dir, a.keys, last.Last+1)
 	if errors.Is(err, ErrPurged) {
-		a.log.Warn("the log was purged beyond the end of the archive: a new stretch begins; restoring across the gap is not possible",
+		a.log.Warn(
+			"the log was purged beyond the end of the archive: a new stretch begins; restoring across the gap is not possible",
 			"archived", last.Last, "err", err)
 		return a.start(max(from, last.Last+1))
 	}
@@ -162,19 +165,22 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	a.tail = t
 	for t.at.index < last.Last {
 		if e, err := t.next(last.Last); err != nil || e == nil {
-			return errors.Join(fmt.Errorf("backup: the archive goes up to entry %d, this node's log to %d", last.Last, t.at.index), err)
+			return errors.Join(fmt.Errorf("backup: the archive goes up to entry %d, this node's log to %d", last.Last,
+				t.at.index), err)
 		}
 	}
 	if t.at.term != last.LastTerm || !t.at.gtids.Equal(a.reached.GTIDs) {
 		return fmt.Errorf("%w: entry %d is of term %d in the archive and of term %d in this node's log: the cluster has given up what was archived "+
-			"(force-quorum); keep %s and begin another backup in an empty directory", ErrForeign, last.Last, last.LastTerm, t.at.term, a.store)
+			"(force-quorum); keep %s and begin another backup in an empty directory", ErrForeign, last.Last, last.LastTerm,
+			t.at.term, a.store)
 	}
 	return nil
 }
 
 // recall takes up what was known of the archive when it was written to last.
 func (a *archiver) recall(last *Segment) error {
-	a.reached = Reached{Version: formatVersion, Index: last.Last, GTIDs: last.Before.Union(last.GTIDs), Newest: last.Newest}
+	a.reached = Reached{Version: formatVersion, Index: last.Last, GTIDs: last.Before.Union(last.GTIDs),
+		Newest: last.Newest}
 	var noted Reached
 	switch err := getSealed(a.store, reachedName, &noted); {
 	case err == nil && noted.Index <= last.Last:
@@ -198,7 +204,10 @@ func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 			return nil
 		}
 		if err == nil {
-			err = fmt.Errorf("backup: the archive goes up to entry %d, this node has applied %d: wait for it, or go on at another node", index, applied)
+			err =
+				fmt.Errorf(
+					"backup: the archive goes up to entry %d, this node has applied %d: wait for it, or go on at another node", index,
+					applied)
 		}
 		select {
 		case <-ctx.Done():
@@ -356,7 +365,8 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case a.broken != nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged), errors.Is(err, ErrLocked):
+		case a.broken != nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeign), errors.Is(err, ErrPurged),
+			errors.Is(err, ErrLocked):
 			return err
 		case err != nil && (trouble == nil || trouble.Error() != err.Error()):
 			say(a.reached, err)
@@ -387,6 +397,7 @@ func (r *run) Told(at Reached) {
 
 func (r *run) tellCopy(b *Base) {
 	if r.Tell != nil {
-		r.Tell(api.BackupReport{Copy: &api.BackupCopy{Name: b.Name, Place: r.To.String(), Donor: b.Donor, Made: b.Made, Bytes: b.Bytes, StoredBytes: b.Stored}})
+		r.Tell(api.BackupReport{Copy: &api.BackupCopy{Name: b.Name, Place: r.To.String(), Donor: b.Donor, Made: b.Made,
+			Bytes: b.Bytes, StoredBytes: b.Stored}})
 	}
 }

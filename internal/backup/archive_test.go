@@ -44,14 +44,16 @@ func TestArchive(t *testing.T) {
 	// What is stored says what it is.
 	c, err := Read(to)
 	check(t, err)
-	if err := c.Gap(0, len(c.Segments)-1); err != nil || !c.Segments[0].Begins || len(c.Segments) != 2 || c.Segments[1].Begins {
+	if err := c.Gap(0, len(c.Segments)-1); err != nil || !c.Segments[0].Begins || len(c.Segments) != 2 ||
+		c.Segments[1].Begins {
 		t.Errorf("%d segments, %v", len(c.Segments), err)
 	}
 	if next := &c.Segments[1]; next.Open != cut {
 		t.Errorf("entry %d continues a transaction of %d, want %d", next.First, next.Open, cut)
 	}
 	set := s.log.GTIDSet()
-	if !c.Reached.GTIDs.Equal(set) || c.Reached.Index != s.last() || !c.Reached.Newest.Equal(began.Add(time.Duration(s.seconds-1)*time.Second)) {
+	if !c.Reached.GTIDs.Equal(set) || c.Reached.Index != s.last() ||
+		!c.Reached.Newest.Equal(began.Add(time.Duration(s.seconds-1)*time.Second)) {
 		t.Errorf("reached %+v, want %d %v", c.Reached, s.last(), set)
 	}
 	if since := time.Since(c.Reached.At); since < clockDoubt || since > time.Hour {
@@ -72,10 +74,12 @@ func TestArchiveOfVoids(t *testing.T) {
 	c, err := Read(to)
 	check(t, err)
 	ranges := c.Segments[0].GTIDs.Ranges()
-	first, second := gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First}, gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First + 1}
+	first, second := gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First},
+		gtid.GTID{SID: ranges[0].SID, GNO: ranges[0].First + 1}
 	tolerant := gtid.GTID{SID: second.SID, GNO: second.GNO + 1}
 	for range 2 {
-		b, err := json.Marshal(config.Cluster{Version: 3, Voids: []config.Void{{GTID: first.String(), Tolerant: true}, {GTID: first.String()},
+		b, err := json.Marshal(config.Cluster{Version: 3, Voids: []config.Void{{GTID: first.String(), Tolerant: true},
+			{GTID: first.String()},
 			{GTID: tolerant.String(), Tolerant: true}}})
 		check(t, err)
 		s.append(0, append(raftlog.AppendMeta(nil, &raftlog.Meta{Kind: raftlog.Settings}), b...))
@@ -239,7 +243,8 @@ func TestKilled(t *testing.T) {
 	data := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(data, "ibdata1"), []byte("pages"), 0o600))
 	check(t, half.storeFile(t.Context(), to, data, &File{Path: "ibdata1"}))
-	torn := []string{filepath.Join(to.root, "log", tempPrefix+"17"), filepath.Join(to.root, "base", half.Name, "data", tempPrefix+"18")}
+	torn := []string{filepath.Join(to.root, "log", tempPrefix+"17"),
+		filepath.Join(to.root, "base", half.Name, "data", tempPrefix+"18")}
 	for _, p := range torn {
 		check(t, os.WriteFile(p, []byte("half"), 0o600))
 	}
@@ -271,10 +276,12 @@ func testBase(t *testing.T, s *script, to Store, index, last uint64) *Base {
 	t.Helper()
 	data := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(data, "shop"), 0o755))
-	for name, text := range map[string]string{"ibdata1": strings.Repeat("page", 5000), "mysql.ibd": "rows", "shop/empty": "", "auto.cnf": "never"} {
+	for name, text := range map[string]string{"ibdata1": strings.Repeat("page", 5000), "mysql.ibd": "rows",
+		"shop/empty": "", "auto.cnf": "never"} {
 		check(t, os.WriteFile(filepath.Join(data, name), []byte(text), 0o644))
 	}
-	b := &Base{Version: formatVersion, Name: fmt.Sprintf("20261122T1200%02dZ", index), Cluster: testID.Name, ClusterID: testID.ID, Donor: "db2", MySQL: "9.7.4",
+	b := &Base{Version: formatVersion, Name: fmt.Sprintf("20261122T1200%02dZ", index), Cluster: testID.Name,
+		ClusterID: testID.ID, Donor: "db2", MySQL: "9.7.4",
 		Index: index, Last: last, Executed: gtid.Set{}, Account: mysqldAccount}
 	check(t, b.store(t.Context(), to, data, func(int64) {}))
 	check(t, putSealed(to, b.manifest(), b))
@@ -338,7 +345,8 @@ func TestMissing(t *testing.T) {
 	check(t, to.Remove(names[1]))
 	v, err := Verify(t.Context(), to, nil)
 	check(t, err)
-	if len(v.Problems) != 1 || !strings.Contains(v.Problems[0].What, fmt.Sprintf("entries %d to %d", middle.First, middle.Last)) ||
+	if len(v.Problems) != 1 ||
+		!strings.Contains(v.Problems[0].What, fmt.Sprintf("entries %d to %d", middle.First, middle.Last)) ||
 		v.Restorable[b.Name].To != middle.First-1 {
 		t.Errorf("%+v", v)
 	}
@@ -357,7 +365,8 @@ func TestMissing(t *testing.T) {
 
 	// A copy's file, and its manifest.
 	check(t, os.WriteFile(to.path(b.object(&b.Files[0])), []byte("no zstd"), 0o600))
-	if v, err = Verify(t.Context(), to, nil); err != nil || v.Bases != 0 || !strings.Contains(v.Problems[1].What, "corrupt") {
+	if v, err = Verify(t.Context(), to, nil); err != nil || v.Bases != 0 ||
+		!strings.Contains(v.Problems[1].What, "corrupt") {
 		t.Errorf("a damaged copy: %+v, %v", v, err)
 	}
 	if err := claim(to, clusterID{"other", 1}); !errors.Is(err, ErrForeign) {
@@ -390,7 +399,8 @@ func TestPurgedAndForced(t *testing.T) {
 	check(t, a.step(t.Context(), true))
 	c, err := Read(to)
 	check(t, err)
-	if n := len(c.Segments); n != 2 || !c.Segments[1].Begins || !errors.Is(c.Gap(0, 1), ErrMissing) || c.Segments[1].Last != s.last() {
+	if n := len(c.Segments); n != 2 || !c.Segments[1].Begins || !errors.Is(c.Gap(0, 1), ErrMissing) ||
+		c.Segments[1].Last != s.last() {
 		t.Errorf("%d segments: %v", n, c.Gap(0, 1))
 	}
 	if v, err := Verify(t.Context(), to, nil); err != nil || len(v.Problems) > 0 {
@@ -461,7 +471,8 @@ func TestMerge(t *testing.T) {
 	s.same(to, last)
 	c, err := Read(to)
 	check(t, err)
-	if len(c.Segments) != 1 || !c.Segments[0].Begins || !c.Reached.GTIDs.Equal(before.Reached.GTIDs) || !c.Reached.Newest.Equal(before.Reached.Newest) {
+	if len(c.Segments) != 1 || !c.Segments[0].Begins || !c.Reached.GTIDs.Equal(before.Reached.GTIDs) ||
+		!c.Reached.Newest.Equal(before.Reached.Newest) {
 		t.Errorf("%d segments, reached %+v, was %+v", len(c.Segments), c.Reached, before.Reached)
 	}
 	// What holds the entries of pieces that a merge has left must be whole before they go.
@@ -546,7 +557,8 @@ func TestArchiveIsTold(t *testing.T) {
 	s.archive(to)
 	c, err := Read(to)
 	check(t, err)
-	if len(s.told) != 1 || s.told[0].Index != c.Reached.Index || s.told[0].At.IsZero() || !s.told[0].At.Equal(c.Reached.At) {
+	if len(s.told) != 1 || s.told[0].Index != c.Reached.Index || s.told[0].At.IsZero() ||
+		!s.told[0].At.Equal(c.Reached.At) {
 		t.Errorf("told %+v; the archive goes to %+v", s.told, c.Reached)
 	}
 }

@@ -93,7 +93,8 @@ func readBase(s Store, name string, id identity) (Base, error) {
 	case b.Name != nameOf(name):
 		return b, fmt.Errorf("%w: %s says that it is of the copy %s", ErrCorrupt, name, b.Name)
 	case b.ClusterID != id.ClusterID:
-		return b, fmt.Errorf("%w: %s is of cluster %s (id %d), the backup of %s (id %d)", ErrForeign, name, b.Cluster, b.ClusterID, id.Cluster, id.ClusterID)
+		return b, fmt.Errorf("%w: %s is of cluster %s (id %d), the backup of %s (id %d)", ErrForeign, name, b.Cluster,
+			b.ClusterID, id.Cluster, id.ClusterID)
 	}
 	if err := b.check(); err != nil {
 		return b, fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
@@ -167,7 +168,8 @@ func dropUnfinished(s Store) error {
 // volatile are files of a data directory that no server needs.
 func volatile(path string) bool {
 	switch {
-	case path == "auto.cnf", path == "mysqld-auto.cnf", path == "ibtmp1", strings.HasPrefix(path, "#innodb_temp/"), strings.HasPrefix(path, "#clone/"):
+	case path == "auto.cnf", path == "mysqld-auto.cnf", path == "ibtmp1", strings.HasPrefix(path, "#innodb_temp/"),
+		strings.HasPrefix(path, "#clone/"):
 		return true
 	case strings.HasSuffix(path, ".pid"), strings.HasSuffix(path, ".sock"), strings.HasSuffix(path, ".sock.lock"):
 		return true
@@ -278,7 +280,8 @@ func (b *Base) unpack(ctx context.Context, s Store, f *File, w io.Writer) error 
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
 	case n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256:
-		return fmt.Errorf("%w: %s: its content of %d bytes does not fit the manifest's checksum of %d bytes", ErrCorrupt, name, n, f.Size)
+		return fmt.Errorf("%w: %s: its content of %d bytes does not fit the manifest's checksum of %d bytes", ErrCorrupt,
+			name, n, f.Size)
 	}
 	return nil
 }

@@ -132,7 +132,8 @@ func (c *Contents) named(err error) error {
 	if err == nil || len(c.Damaged) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; %d objects are damaged, the first is %s: %s; see `trireme backup verify`", err, len(c.Damaged), c.Damaged[0].Object, c.Damaged[0].What)
+	return fmt.Errorf("%w; %d objects are damaged, the first is %s: %s; see `trireme backup verify`", err, len(c.Damaged),
+		c.Damaged[0].Object, c.Damaged[0].What)
 }
 
 // segmentNames lists the segments, in log order.
@@ -330,7 +331,8 @@ func (v *Verification) log(ctx context.Context, c *Contents, begin uint64, objec
 				return err
 			}
 		} else if n == 0 && !seg.Begins && seg.First > begin {
-			v.Problems = append(v.Problems, Problem{name, fmt.Sprintf("%v: the segment before it, which ends at entry %d", ErrMissing, seg.First-1)})
+			v.Problems = append(v.Problems,
+				Problem{name, fmt.Sprintf("%v: the segment before it, which ends at entry %d", ErrMissing, seg.First-1)})
 		}
 		c.Segments = append(c.Segments, seg)
 	}
@@ -377,7 +379,8 @@ func (c *Contents) Restorable(b *Base) (Stretch, error) {
 	first := c.at(b.Index + 1)
 	switch {
 	case first < 0 && b.Index < b.Last:
-		return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is unusable", ErrMissing, b.Index+1)
+		return Stretch{}, fmt.Errorf("%w: the log from entry %d on, without which the copy is unusable", ErrMissing,
+			b.Index+1)
 	case first < 0:
 		return Stretch{b.Last, b.Last}, nil
 	}
@@ -387,7 +390,8 @@ func (c *Contents) Restorable(b *Base) (Stretch, error) {
 	if open := c.Segments[c.clean(first)].Open; open != 0 && b.Index == b.Last {
 		return Stretch{b.Last, b.Last}, nil
 	} else if open != 0 {
-		return Stretch{}, fmt.Errorf("%w: entry %d, in which a transaction begins without which the copy is unusable", ErrMissing, open)
+		return Stretch{}, fmt.Errorf("%w: entry %d, in which a transaction begins without which the copy is unusable",
+			ErrMissing, open)
 	}
 	for i+1 < len(c.Segments) && c.Gap(i, i+1) == nil {
 		i++

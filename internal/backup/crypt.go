@@ -59,7 +59,8 @@ func ReadKeyFile(path string) (Key, error) {
 		return Key{}, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return Key{}, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey, path, st.Mode().Perm())
+		return Key{}, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey,
+			path, st.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<10))
 	if err != nil {
@@ -172,7 +173,8 @@ func (k Key) reader(name string, f io.ReadCloser) (*sealReader, error) {
 	r := bufio.NewReaderSize(f, chunkBytes+tagBytes+1)
 	head := make([]byte, len(cryptMagic)+saltBytes)
 	_, err := io.ReadFull(r, head)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || err == nil && string(head[:len(cryptMagic)]) != cryptMagic {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || err == nil &&
+		string(head[:len(cryptMagic)]) != cryptMagic {
 		return nil, fmt.Errorf("%w: %s is not encrypted", ErrCorrupt, name)
 	}
 	if err != nil {
@@ -269,7 +271,8 @@ func (s *sealing) fits(have *identity) error {
 	case mine == "":
 		return fmt.Errorf("%w: this backup is encrypted: give its key with --key-file", ErrKey)
 	case have.Key == "":
-		return fmt.Errorf("%w: this backup is not encrypted: leave --key-file out, or begin an encrypted one where none is", ErrKey)
+		return fmt.Errorf("%w: this backup is not encrypted: leave --key-file out, or begin an encrypted one where none is",
+			ErrKey)
 	}
 	return fmt.Errorf("%w: this backup is encrypted with another key", ErrKey)
 }

@@ -56,7 +56,8 @@ func TestEncrypted(t *testing.T) {
 			continue
 		}
 		objects++
-		if !bytes.HasPrefix(text, []byte(cryptMagic)) || bytes.Contains(text, []byte("shop")) || bytes.Contains(text, []byte("sha256")) {
+		if !bytes.HasPrefix(text, []byte(cryptMagic)) || bytes.Contains(text, []byte("shop")) ||
+			bytes.Contains(text, []byte("sha256")) {
 			t.Errorf("%s is not encrypted", name)
 		}
 	}
@@ -76,7 +77,8 @@ func TestEncrypted(t *testing.T) {
 		_, errRead := Read(d)
 		_, errVerify := Verify(t.Context(), d, nil)
 		_, errPrune := Prune(t.Context(), d, Retention{Copies: 1}, began, false)
-		for doing, err := range map[string]error{"claim": claim(d, testID), "read": errRead, "verify": errVerify, "prune": errPrune} {
+		for doing, err := range map[string]error{"claim": claim(d, testID), "read": errRead, "verify": errVerify,
+			"prune": errPrune} {
 			if !errors.Is(err, ErrKey) || errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s with the key %s: %v", doing, what, err)
 			}
@@ -149,7 +151,8 @@ func TestSealed(t *testing.T) {
 		head, chunk := len(cryptMagic)+saltBytes, chunkBytes+tagBytes
 		if n == 3*chunkBytes {
 			bad("cut after a chunk", good[:head+chunk])
-			bad("exchanged", bytes.Join([][]byte{good[:head], good[head+chunk : head+2*chunk], good[head : head+chunk], good[head+2*chunk:]}, nil))
+			bad("exchanged", bytes.Join([][]byte{good[:head], good[head+chunk : head+2*chunk], good[head : head+chunk],
+				good[head+2*chunk:]}, nil))
 		}
 		check(t, os.WriteFile(d.path("y"), good, 0o600))
 		if _, err := read("y"); !errors.Is(err, ErrCorrupt) {
@@ -162,7 +165,8 @@ func TestSealed(t *testing.T) {
 func TestKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	good := keyPrefix + strings.Repeat("ab", keyBytes) + "\n"
-	for text, mode := range map[string]os.FileMode{good: 0o640, good + " ": 0o604, "": 0o600, "secret\n": 0o600, good[:40]: 0o600, good[2:]: 0o600} {
+	for text, mode := range map[string]os.FileMode{good: 0o640, good + " ": 0o604, "": 0o600, "secret\n": 0o600,
+		good[:40]: 0o600, good[2:]: 0o600} {
 		path := filepath.Join(dir, "key")
 		check(t, os.WriteFile(path, []byte(text), 0o600))
 		check(t, os.Chmod(path, mode))

@@ -102,7 +102,8 @@ func Drill(ctx context.Context, o DrillOptions) (d *Drilled, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Base, d.Index, d.GTIDs, d.Newest, d.Bytes, d.Tables = res.Base, res.Index, res.GTIDs, res.Newest, res.Bytes, len(restored.sums)
+	d.Base, d.Index, d.GTIDs, d.Newest, d.Bytes, d.Tables = res.Base, res.Index, res.GTIDs, res.Newest, res.Bytes,
+		len(restored.sums)
 	if o.With != nil {
 		d.Differences = live.compare(&restored)
 	}
@@ -117,7 +118,8 @@ func (a *look) compare(b *look) []Difference {
 		case !there:
 			all = append(all, Difference{name, "is on " + a.node + " and was not restored"})
 		case sum != a.sums[name]:
-			all = append(all, Difference{name, fmt.Sprintf("has checksum %s on %s and %s in what was restored", a.sums[name], a.node, sum)})
+			all = append(all, Difference{name, fmt.Sprintf("has checksum %s on %s and %s in what was restored", a.sums[name],
+				a.node, sum)})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.sums)) {
@@ -138,9 +140,13 @@ func (o *DrillOptions) lookAtNode(ctx context.Context) (l look, err error) {
 	self, _ := member(v, o.With.Node.Name)
 	switch {
 	case self.Name == v.Leader:
-		return l, fmt.Errorf("drill: %s leads, and a drill must not hold its commits: run the drill on a follower's host, or with --no-compare", self.Name)
+		return l,
+			fmt.Errorf(
+				"drill: %s leads, and a drill must not hold its commits: run the drill on a follower's host, or with --no-compare",
+				self.Name)
 	case self.State != api.StateHealthy || self.MySQL == nil || self.MySQL.PID == 0:
-		return l, fmt.Errorf("drill: %s is no healthy node with data: run the drill on the host of one, or with --no-compare", o.With.Node.Name)
+		return l, fmt.Errorf("drill: %s is no healthy node with data: run the drill on the host of one, or with --no-compare",
+			o.With.Node.Name)
 	}
 	cfg := mysqld.Config{Dir: o.With.Node.MySQLDir(), Admin: mysqld.Account(o.With.Secrets.Admin)}
 	o.Say("reading every table of %s, as of this moment", self.Name)
@@ -172,7 +178,8 @@ func lookAtServer(ctx context.Context, cfg mysqld.Config) (l look, err error) {
 		return l, err
 	}
 	defer func() { _ = conn.Close() }()
-	for _, q := range []string{fmt.Sprintf("SET SESSION lock_wait_timeout = %d, transaction_isolation = 'REPEATABLE-READ'", lockLimit), "FLUSH TABLES WITH READ LOCK",
+	for _, q := range []string{fmt.Sprintf("SET SESSION lock_wait_timeout = %d, transaction_isolation = 'REPEATABLE-READ'",
+		lockLimit), "FLUSH TABLES WITH READ LOCK",
 		"START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"} {
 		if _, err := conn.ExecContext(ctx, q); err != nil {
 			return l, fmt.Errorf("%s: %w", q, err)
@@ -232,7 +239,8 @@ func checksums(ctx context.Context, conn *sql.Conn) (map[string]string, error) {
 func whyNoSum(ctx context.Context, conn *sql.Conn, name string) error {
 	var level, message string
 	var code int
-	if err := conn.QueryRowContext(ctx, "SHOW WARNINGS LIMIT 1").Scan(&level, &code, &message); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	if err := conn.QueryRowContext(ctx, "SHOW WARNINGS LIMIT 1").Scan(&level, &code, &message); err != nil &&
+		!errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
 	const gone, changed = 1146, 1412
@@ -256,8 +264,10 @@ func awaitSet(ctx context.Context, s Store, set gtid.Set) (Target, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return Target{}, fmt.Errorf("%w: the archive did not get to transactions %s within %v: is `trireme backup --follow` running? (%s)", ErrTarget,
-				set.Subtract(c.Reached.GTIDs), archiveWait, c.span())
+			return Target{},
+				fmt.Errorf("%w: the archive did not get to transactions %s within %v: is `trireme backup --follow` running? (%s)",
+					ErrTarget,
+					set.Subtract(c.Reached.GTIDs), archiveWait, c.span())
 		case <-time.After(archivePause):
 		}
 	}
@@ -291,7 +301,8 @@ func (c *Contents) endOf(set gtid.Set) (t Target, err error) {
 	}
 	p, err := c.findGTID(t.GTID)
 	if err == nil && !p.GTIDs.Equal(set) {
-		err = fmt.Errorf("%w: a moment with the transactions %s; up to %s there are also %s, and not %s", ErrTarget, set, t.GTID, p.GTIDs.Subtract(set),
+		err = fmt.Errorf("%w: a moment with the transactions %s; up to %s there are also %s, and not %s", ErrTarget, set,
+			t.GTID, p.GTIDs.Subtract(set),
 			set.Subtract(p.GTIDs))
 	}
 	return t, err

@@ -55,7 +55,8 @@ func TestDrillCompares(t *testing.T) {
 	a := look{node: "n2", sums: map[string]string{"same": "1", "changed": "2", "lost": "3"}}
 	b := look{sums: map[string]string{"same": "1", "changed": "4", "more": "5"}}
 	got := fmt.Sprint(a.compare(&b))
-	for _, want := range []string{"{changed has checksum 2 on n2 and 4 in", "{lost is on n2", "{more was restored and is not on n2}"} {
+	for _, want := range []string{"{changed has checksum 2 on n2 and 4 in", "{lost is on n2",
+		"{more was restored and is not on n2}"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s lacks %q", got, want)
 		}

@@ -16,7 +16,8 @@ import (
 // The backup in testdata/golden is as a released version wrote it, and is read forever (docs/format/README.md).
 const newest = "testdata/golden/v1"
 
-var update = flag.Bool("update", false, "write the backup of a format that is not released yet; one that is there is kept")
+var update = flag.Bool("update", false,
+	"write the backup of a format that is not released yet; one that is there is kept")
 
 // goldenBackup writes a backup with a copy and two segments.
 func goldenBackup(t *testing.T, dir string) {
@@ -30,7 +31,8 @@ func goldenBackup(t *testing.T, dir string) {
 	}
 	testBase(t, s, to, 3, 4)
 	at := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC)
-	check(t, putSealed(to, identityName, &identity{Version: formatVersion, Cluster: testID.Name, ClusterID: testID.ID, Made: at}))
+	check(t, putSealed(to, identityName, &identity{Version: formatVersion, Cluster: testID.Name, ClusterID: testID.ID,
+		Made: at}))
 	c, err := Read(to)
 	check(t, err)
 	c.Reached.At = at
@@ -64,13 +66,15 @@ func TestGolden(t *testing.T) {
 		s.some(5)
 		s.same(d, s.last())
 		b := c.Bases[0]
-		if c.Cluster != "shop" || c.Reached.Index != s.last() || !c.Reached.GTIDs.Equal(s.log.GTIDSet()) || b.Index != 3 || b.Last != 4 || b.Account != mysqldAccount {
+		if c.Cluster != "shop" || c.Reached.Index != s.last() || !c.Reached.GTIDs.Equal(s.log.GTIDSet()) || b.Index != 3 ||
+			b.Last != 4 || b.Account != mysqldAccount {
 			t.Errorf("%s: %+v", version, c)
 		}
 	}
 	for name, read := range map[string]func([]byte) (any, error){
-		identityName: sealedAs[identity], reachedName: sealedAs[Reached], "base/20261122T120003Z/manifest.json": sealedAs[Base],
-		"log/0000000000000001-0000000000000007.seg": sealedAs[Segment], "log/0000000000000008-000000000000000d.seg": sealedAs[Segment],
+		identityName: sealedAs[identity], reachedName: sealedAs[Reached],
+		"base/20261122T120003Z/manifest.json": sealedAs[Base], "log/0000000000000001-0000000000000007.seg": sealedAs[Segment],
+		"log/0000000000000008-000000000000000d.seg": sealedAs[Segment],
 	} {
 		have, err := os.ReadFile(filepath.Join(newest, name))
 		check(t, err)
@@ -134,7 +138,8 @@ func FuzzSegment(f *testing.F) {
 		if err != nil {
 			return
 		}
-		w, err := newSegmentWriter(clusterID{seg.Cluster, seg.ClusterID}, &position{index: seg.First - 1, term: seg.PrevTerm, gtids: seg.Before, fde: seg.FDE, open: seg.Open}, seg.Begins)
+		w, err := newSegmentWriter(clusterID{seg.Cluster, seg.ClusterID}, &position{index: seg.First - 1, term: seg.PrevTerm,
+			gtids: seg.Before, fde: seg.FDE, open: seg.Open}, seg.Begins)
 		check(t, err)
 		for i := range entries {
 			if err := w.add(&entries[i]); err != nil {

@@ -35,7 +35,8 @@ func TestNotOurs(t *testing.T) {
 		if err := claim(to, testID); !errors.Is(err, ErrNotOurs) {
 			t.Errorf("a directory with %s: %v", name, err)
 		}
-		if _, err := Run(t.Context(), Options{Source: Source{Identity: config.Identity{Cluster: "shop", ClusterID: testCluster}}, To: to}); !errors.Is(err, ErrNotOurs) {
+		if _, err := Run(t.Context(),
+			Options{Source: Source{Identity: config.Identity{Cluster: "shop", ClusterID: testCluster}}, To: to}); !errors.Is(err, ErrNotOurs) {
 			t.Errorf("a backup into a directory with %s: %v", name, err)
 		}
 		if _, err := os.Stat(path); err != nil {
@@ -69,11 +70,15 @@ func TestHostileManifest(t *testing.T) {
 		"another name":               func(b *Base) { b.Name = "another" },
 		"a newer version":            func(b *Base) { b.Version++ },
 		"an option that runs things": func(b *Base) { b.Options = map[string]string{"init_file": "/tmp/evil.sql"} },
-		"a second line":              func(b *Base) { b.Options = map[string]string{"innodb_page_size": "16k\nplugin_load=evil.so"} },
-		"a place":                    func(b *Base) { b.Options = map[string]string{"innodb_data_file_path": "/etc/ibdata1:12M"} },
-		"statements":                 func(b *Base) { b.Account.User = "x@y; DROP DATABASE mysql; --" },
-		"a negative size":            func(b *Base) { b.Files = []File{{Path: "ibdata1", Size: -1}} },
-		"an end before its index":    func(b *Base) { b.Last = b.Index - 1 },
+		"a second line": func(b *Base) {
+			b.Options = map[string]string{"innodb_page_size": "16k\nplugin_load=evil.so"}
+		},
+		"a place": func(b *Base) {
+			b.Options = map[string]string{"innodb_data_file_path": "/etc/ibdata1:12M"}
+		},
+		"statements":              func(b *Base) { b.Account.User = "x@y; DROP DATABASE mysql; --" },
+		"a negative size":         func(b *Base) { b.Files = []File{{Path: "ibdata1", Size: -1}} },
+		"an end before its index": func(b *Base) { b.Last = b.Index - 1 },
 	} {
 		bad := *b
 		change(&bad)
@@ -110,7 +115,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 	to := newDir(t)
 	check(t, claim(to, testID))
 	for name, target := range map[string]string{
-		"log": outside, "base": filepath.Dir(outside), "secret": filepath.Join(outside, "secret"), readersName: filepath.Join(outside, "readers"),
+		"log": outside, "base": filepath.Dir(outside), "secret": filepath.Join(outside, "secret"),
+		readersName: filepath.Join(outside, "readers"),
 	} {
 		check(t, os.Symlink(target, to.path(name)))
 	}
@@ -143,7 +149,8 @@ func TestLinksLeadNowhere(t *testing.T) {
 	_ = to.clear(lockLog, "")
 	left, err := os.ReadDir(outside)
 	check(t, err)
-	if secret, err := os.ReadFile(filepath.Join(outside, "secret")); len(left) != 2 || err != nil || string(secret) != "secret" {
+	if secret, err := os.ReadFile(filepath.Join(outside, "secret")); len(left) != 2 || err != nil ||
+		string(secret) != "secret" {
 		t.Errorf("outside: %v, %q, %v", left, secret, err)
 	}
 	if os.Geteuid() == 0 {
@@ -480,7 +487,8 @@ func TestFullRows(t *testing.T) {
 	for i := range pieces {
 		w, err := newSegmentWriter(testID, &at, i == 0)
 		check(t, err)
-		check(t, w.add(&Entry{Index: at.index + 1, Term: 1, Type: raftpb.EntryConfChangeV2, Data: make([]byte, segmentRaw/10)}))
+		check(t,
+			w.add(&Entry{Index: at.index + 1, Term: 1, Type: raftpb.EntryConfChangeV2, Data: make([]byte, segmentRaw/10)}))
 		check(t, w.put(to))
 		at.index++
 	}
@@ -551,8 +559,9 @@ func TestCopyLock(t *testing.T) {
 	}))
 	defer daemon.Close()
 	to := newDir(t)
-	r := &run{id: testID, Options: Options{To: to, Logger: slog.New(slog.DiscardHandler), Source: Source{Node: config.Node{},
-		Daemon: api.NewClient(daemon.URL, "", nil)}}}
+	r := &run{id: testID, Options: Options{To: to, Logger: slog.New(slog.DiscardHandler),
+		Source: Source{Node: config.Node{},
+			Daemon: api.NewClient(daemon.URL, "", nil)}}}
 	r.Node.MySQL.Binary = fakeMysqld(t, "exit 1")
 	defer r.unlock()
 	if _, err := r.takeBase(t.Context()); err == nil || !strings.Contains(err.Error(), "no node can be copied") {
@@ -572,8 +581,10 @@ func TestOccupied(t *testing.T) {
 	testBase(t, s, to, 5, 5)
 	dir := t.TempDir()
 	mine := filepath.Join(dir, "mine")
-	_, err := Restore(t.Context(), RestoreOptions{From: to, Dir: dir, Mysqld: fakeMysqld(t, "exit 1"), Port: 3306, Logger: slog.New(slog.DiscardHandler),
-		Say: func(string, ...any) {}, Done: func(string, uint64, uint64) { check(t, os.WriteFile(mine, []byte("mine"), 0o600)) }})
+	_, err := Restore(t.Context(), RestoreOptions{From: to, Dir: dir, Mysqld: fakeMysqld(t, "exit 1"), Port: 3306,
+		Logger: slog.New(slog.DiscardHandler),
+		Say:    func(string, ...any) {},
+		Done:   func(string, uint64, uint64) { check(t, os.WriteFile(mine, []byte("mine"), 0o600)) }})
 	if !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("into a directory that was written to: %v", err)
 	}

@@ -54,7 +54,8 @@ func newScript(t testing.TB) *script {
 func (s *script) open() {
 	s.t.Helper()
 	var err error
-	s.log, err = raftlog.Open(raftlog.Options{Dir: s.dir, SegmentBytes: 16 << 10, ZeroAheadBytes: 4 << 10, Cluster: testCluster, NodeID: 1})
+	s.log, err = raftlog.Open(raftlog.Options{Dir: s.dir, SegmentBytes: 16 << 10, ZeroAheadBytes: 4 << 10,
+		Cluster: testCluster, NodeID: 1})
 	check(s.t, err)
 	s.t.Cleanup(func() { _ = s.log.Close() })
 	s.setTerm()
@@ -233,7 +234,8 @@ func (s *script) same(from Store, last uint64) {
 		_, err := readSegment(from, name, func(e Entry) error {
 			want := s.entries[e.Index-1]
 			if e.Index != next || e.Term != want.Term || e.Type != want.Type || !bytes.Equal(e.Data, want.Data) {
-				s.t.Fatalf("entry %d term %d of %d bytes, want %d term %d of %d bytes", e.Index, e.Term, len(e.Data), next, want.Term, len(want.Data))
+				s.t.Fatalf("entry %d term %d of %d bytes, want %d term %d of %d bytes", e.Index, e.Term, len(e.Data), next,
+					want.Term, len(want.Data))
 			}
 			next++
 			return nil

@@ -27,10 +27,11 @@ func (r *restoration) writePlain() error {
 	var b strings.Builder
 	b.WriteString("# Written by `trireme restore`. It is yours to edit.\n[mysqld]\n")
 	options := [][2]string{
-		{"datadir", r.cfg.DataDir()}, {"socket", r.cfg.Socket()}, {"pid_file", r.cfg.PidFile()}, {"log_error", r.cfg.ErrorLog()},
-		{"port", strconv.Itoa(r.Port)}, {"bind_address", "127.0.0.1"}, {"loose_mysqlx", "OFF"}, {"secure_file_priv", "NULL"}, {"server_id", "1"},
-		{"log_bin", filepath.Join(r.binlogDir(), "binlog")}, {"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"}, {"partial_revokes", "ON"},
-		{"skip_name_resolve", "ON"}, // accounts of the cluster rest on it
+		{"datadir", r.cfg.DataDir()}, {"socket", r.cfg.Socket()}, {"pid_file", r.cfg.PidFile()},
+		{"log_error", r.cfg.ErrorLog()}, {"port", strconv.Itoa(r.Port)}, {"bind_address", "127.0.0.1"},
+		{"loose_mysqlx", "OFF"}, {"secure_file_priv", "NULL"}, {"server_id", "1"},
+		{"log_bin", filepath.Join(r.binlogDir(), "binlog")}, {"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"},
+		{"partial_revokes", "ON"}, {"skip_name_resolve", "ON"}, // accounts of the cluster rest on it
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.base.Options)) {
 		options = append(options, [2]string{name, r.base.Options[name]})

@@ -78,7 +78,8 @@ func TestPrune(t *testing.T) {
 			}
 			names, err := to.List(basePrefix)
 			check(t, err)
-			if slices.ContainsFunc(names, func(name string) bool { return c.kept < 3 && strings.Contains(name, copies[0].Name) }) {
+			if slices.ContainsFunc(names,
+				func(name string) bool { return c.kept < 3 && strings.Contains(name, copies[0].Name) }) {
 				t.Errorf("left of a copy: %v", names)
 			}
 			s.some(3)
@@ -160,7 +161,8 @@ func TestPruneWithin(t *testing.T) {
 	check(t, err)
 	v, err := Verify(t.Context(), to, nil)
 	check(t, err)
-	if p.Segments != 1 || len(p.Copies) != 1 || v.Restorable[b.Name].Stretch != (Stretch{b.Last, s.last()}) || len(v.Problems) > 0 {
+	if p.Segments != 1 || len(p.Copies) != 1 || v.Restorable[b.Name].Stretch != (Stretch{b.Last, s.last()}) ||
+		len(v.Problems) > 0 {
 		t.Errorf("removed %+v, left %+v", p, v)
 	}
 }

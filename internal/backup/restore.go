@@ -98,10 +98,11 @@ func Restore(ctx context.Context, o RestoreOptions) (*Restored, error) {
 		return nil, err
 	}
 	var res *Restored
-	err = withSpace(ctx, r.Dir, "nothing was restored: make room in "+r.Dir+" and run the same command again", func(ctx context.Context) (err error) {
-		res, err = r.carryOut(ctx)
-		return err
-	})
+	err = withSpace(ctx, r.Dir, "nothing was restored: make room in "+r.Dir+" and run the same command again",
+		func(ctx context.Context) (err error) {
+			res, err = r.carryOut(ctx)
+			return err
+		})
 	if err != nil {
 		return nil, errors.Join(err, r.vacate(made))
 	}
@@ -134,7 +135,8 @@ func (r *restoration) plan(ctx context.Context) (err error) {
 		return fmt.Errorf("%w: %s: %w", ErrCorrupt, r.base.manifest(), err)
 	}
 	if v := r.bin.Version; v.Series() != made.Series() || v.Patch < made.Patch {
-		return fmt.Errorf("the copy was made by MySQL %s, %s is %s: name one of that series with --mysqld, not an older one", made, r.bin.Path, v)
+		return fmt.Errorf("the copy was made by MySQL %s, %s is %s: name one of that series with --mysqld, not an older one",
+			made, r.bin.Path, v)
 	}
 	if err := checkEmpty(r.Dir); err != nil {
 		return err
@@ -148,7 +150,8 @@ func (r *restoration) plan(ctx context.Context) (err error) {
 	port, err := freePort()
 	// Not for logins; a server's settings must name them.
 	none := func(user string) mysqld.Account { return mysqld.Account{User: user, Password: config.NewToken()} }
-	r.cfg = mysqld.Config{Binary: r.bin, Dir: r.Dir, Port: port, ServerID: serverID, Admin: r.base.Account, Repl: none("trireme_repl"), Clone: none("trireme_clone"),
+	r.cfg = mysqld.Config{Binary: r.bin, Dir: r.Dir, Port: port, ServerID: serverID, Admin: r.base.Account,
+		Repl: none("trireme_repl"), Clone: none("trireme_clone"),
 		OSUser: r.OSUser, Extra: r.base.Options, Logger: r.Logger}
 	if err := errors.Join(err, r.cfg.Validate()); err != nil {
 		return err
@@ -209,7 +212,8 @@ func (r *restoration) checkSpace() error {
 		return err
 	}
 	if need := uint64(r.base.Bytes) + spare; left < need {
-		return fmt.Errorf("%w: %s has %d MiB free, the copy needs %d MiB, and more for the log", ErrNoSpace, dir, left>>20, need>>20)
+		return fmt.Errorf("%w: %s has %d MiB free, the copy needs %d MiB, and more for the log", ErrNoSpace, dir, left>>20,
+			need>>20)
 	}
 	return nil
 }
@@ -382,9 +386,10 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 	if err != nil {
 		return err
 	}
-	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password, UID: uid, ServerID: serverID + 1,
-		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme", Appliers: r.cfg.Appliers(), Void: log.void,
-		Tolerance: tolerance, Logger: r.Logger,
+	feed, err := dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: account.User, Password: account.Password,
+		UID: uid, ServerID: serverID + 1,
+		ServerUUID: gtid.IncarnationUUID(r.c.ClusterID, 0, 0), ServerVersion: r.bin.Version.String() + "-trireme",
+		Appliers: r.cfg.Appliers(), Void: log.void, Tolerance: tolerance, Logger: r.Logger,
 		Report: func(err error) {
 			select {
 			case stopped <- err:
@@ -420,7 +425,8 @@ func (r *restoration) replay(ctx context.Context, admin *mysqld.Admin, has gtid.
 }
 
 // awaitApplied waits until all of missing is executed, or replication cannot go on.
-func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, tolerance *dump.Tolerance, missing gtid.Set,
+func (r *restoration) awaitApplied(ctx context.Context, admin *mysqld.Admin, tolerance *dump.Tolerance,
+	missing gtid.Set,
 	total uint64, stopped <-chan error) error {
 	var since time.Time // of the applier's error
 	for {
@@ -477,8 +483,10 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	if err != nil {
 		return nil, err
 	}
-	res := &Restored{Dir: r.Dir, DataDir: r.cfg.DataDir(), OptionFile: r.optionFile(), Socket: r.cfg.Socket(), Base: r.base.Name, Index: r.point.Index,
-		PasswordFile: filepath.Join(r.Dir, passwordName), Newest: r.point.Newest, Bytes: r.base.Bytes, MySQL: r.base.MySQL, Command: []string{r.bin.Path, "--defaults-file=" + r.optionFile()}}
+	res := &Restored{Dir: r.Dir, DataDir: r.cfg.DataDir(), OptionFile: r.optionFile(), Socket: r.cfg.Socket(),
+		Base: r.base.Name, Index: r.point.Index,
+		PasswordFile: filepath.Join(r.Dir, passwordName), Newest: r.point.Newest, Bytes: r.base.Bytes, MySQL: r.base.MySQL,
+		Command: []string{r.bin.Path, "--defaults-file=" + r.optionFile()}}
 	if res.GTIDs, err = gtid.ParseSet(executed); err != nil {
 		return nil, err
 	}
@@ -512,7 +520,8 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 // whatever host: nodes know their passwords, and who could write to the backup may have made more of them. XA
 // transactions that are prepared are rolled back: they would hold their locks over every restart, and nothing is there
 // any more to end them. It returns the accounts with an administrator's rights.
-func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) (administrators []string, err error) {
+func (r *restoration) hand(ctx context.Context, password, file string, prepared []mysqld.XID) (administrators []string,
+	err error) {
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
 		return nil, err
 	}
@@ -531,7 +540,8 @@ func (r *restoration) hand(ctx context.Context, password, file string, prepared 
 		statements = append(statements, fmt.Sprintf("XA ROLLBACK X'%x',X'%x',%d", x.Gtrid, x.Bqual, x.FormatID))
 	}
 	statements = append(statements, "SET sql_log_bin = 0", "RESET REPLICA ALL",
-		"CREATE USER IF NOT EXISTS "+root, "ALTER USER "+root+" IDENTIFIED WITH caching_sha2_password BY '"+password+"' ACCOUNT UNLOCK",
+		"CREATE USER IF NOT EXISTS "+root, "ALTER USER "+root+" IDENTIFIED WITH caching_sha2_password BY '"+password+
+			"' ACCOUNT UNLOCK",
 		"GRANT ALL ON *.* TO "+root+" WITH GRANT OPTION", "DROP USER "+strings.Join(own, ", "))
 	if err := withSQL(ctx, r.cfg, r.cfg.Admin, statements...); err != nil {
 		return nil, fmt.Errorf("restore: hand over the accounts: %w", err)

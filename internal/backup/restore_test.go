@@ -55,7 +55,8 @@ func TestFind(t *testing.T) {
 	if all.Index != s.last() || !all.GTIDs.Equal(s.log.GTIDSet()) {
 		t.Errorf("all: entry %d, %v", all.Index, all.GTIDs)
 	}
-	for _, wrong := range []Target{{Index: s.last() + 1}, {GTID: gtid.GTID{SID: s.sid(), GNO: s.gno + 1}}, {Time: time.Now().Add(time.Hour)}, {Time: began.Add(-time.Second)}} {
+	for _, wrong := range []Target{{Index: s.last() + 1}, {GTID: gtid.GTID{SID: s.sid(), GNO: s.gno + 1}},
+		{Time: time.Now().Add(time.Hour)}, {Time: began.Add(-time.Second)}} {
 		if p, err := c.Find(wrong); !errors.Is(err, ErrTarget) && p.GTIDs.Count() != 0 {
 			t.Errorf("%+v: %+v, %v", wrong, p, err)
 		}
@@ -128,7 +129,8 @@ func TestBaseFor(t *testing.T) {
 	newer := testBase(t, s, to, 10, 12)
 	c, err := Read(to)
 	check(t, err)
-	for index, want := range map[uint64]string{5: "", 6: c.Bases[0].Name, 11: c.Bases[0].Name, 12: newer.Name, s.last(): newer.Name} {
+	for index, want := range map[uint64]string{5: "", 6: c.Bases[0].Name, 11: c.Bases[0].Name, 12: newer.Name,
+		s.last(): newer.Name} {
 		p, err := c.Find(Target{Index: index})
 		check(t, err)
 		b, _, _, err := c.base(&p)
@@ -148,7 +150,8 @@ func TestBaseFor(t *testing.T) {
 	}
 	made := c.Reached.Newest.Add(-time.Minute).UTC().Truncate(time.Second)
 	c.Bases[0].Made, c.Bases[1].Made = made, made.Add(time.Second)
-	if _, _, _, err := c.base(&Point{Index: 5}); err == nil || !strings.Contains(err.Error(), "the earliest moment that can be restored is "+made.Format(time.RFC3339)) {
+	if _, _, _, err := c.base(&Point{Index: 5}); err == nil ||
+		!strings.Contains(err.Error(), "the earliest moment that can be restored is "+made.Format(time.RFC3339)) {
 		t.Errorf("too early: %v", err)
 	}
 }
@@ -157,7 +160,8 @@ func TestBaseFor(t *testing.T) {
 func TestMoments(t *testing.T) {
 	made := time.Date(2026, 3, 4, 12, 0, 0, 5e8, time.UTC)
 	after := func(s float64) time.Time { return made.Add(time.Duration(s * float64(time.Second))) }
-	c := &Contents{Segments: []Segment{{First: 1, Last: 10, Newest: after(10)}, {First: 11, Last: 20, Newest: after(20)}}, Reached: Reached{Index: 20, At: after(30.2)}}
+	c := &Contents{Segments: []Segment{{First: 1, Last: 10, Newest: after(10)}, {First: 11, Last: 20, Newest: after(20)}},
+		Reached: Reached{Index: 20, At: after(30.2)}}
 	b := &Base{Last: 5, Made: made}
 	for to, want := range map[uint64]time.Time{10: after(9.5), 20: after(29.5)} {
 		if first, last := c.Moments(b, Stretch{5, to}); !first.Equal(after(0.5)) || !last.Equal(want) {
@@ -175,7 +179,10 @@ func TestMoments(t *testing.T) {
 func fakeMysqld(t *testing.T, then string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mysqld")
-	check(t, os.WriteFile(path, []byte("#!/bin/sh\ncase \"$*\" in *--version*) echo 'mysqld  Ver 9.7.4 for Linux on x86_64'; exit;; esac\n"+then+"\n"), 0o755))
+	check(t,
+		os.WriteFile(path,
+			[]byte("#!/bin/sh\ncase \"$*\" in *--version*) echo 'mysqld  Ver 9.7.4 for Linux on x86_64'; exit;; esac\n"+then+
+				"\n"), 0o755))
 	return path
 }
 
@@ -191,8 +198,9 @@ func TestRestoreRefuses(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "started")
 	program := fakeMysqld(t, "touch "+seen+"; echo 'this server does not start' >&2; exit 1")
 	into := func(dir string, target Target) error {
-		_, err := Restore(t.Context(), RestoreOptions{From: to, To: target, Dir: dir, Mysqld: program, Port: 3306, Logger: slog.New(slog.DiscardHandler),
-			Say: func(string, ...any) {}, Done: func(string, uint64, uint64) {}})
+		_, err := Restore(t.Context(), RestoreOptions{From: to, To: target, Dir: dir, Mysqld: program, Port: 3306,
+			Logger: slog.New(slog.DiscardHandler),
+			Say:    func(string, ...any) {}, Done: func(string, uint64, uint64) {}})
 		return err
 	}
 	empty := func(dir, when string) {

@@ -75,7 +75,8 @@ type s3Times struct {
 	stale   time.Duration // a lease of another process that is not renewed for so long has no holder; more than valid
 }
 
-var defaultS3Times = s3Times{request: 2 * time.Minute, idle: 30 * time.Second, renew: 5 * time.Second, valid: 15 * time.Second, stale: 25 * time.Second}
+var defaultS3Times = s3Times{request: 2 * time.Minute, idle: 30 * time.Second, renew: 5 * time.Second,
+	valid: 15 * time.Second, stale: 25 * time.Second}
 
 const (
 	s3Retries = 4        // of a request, by the client
@@ -116,12 +117,14 @@ func OpenS3(ctx context.Context, o S3Options) (*S3, error) {
 	if region == "" {
 		region = "us-east-1"
 	}
-	api, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: creds, Secure: endpoint.Scheme == "https", Transport: calm{transport}, Region: region,
+	api, err := minio.NewCore(endpoint.Host, &minio.Options{Creds: creds, Secure: endpoint.Scheme == "https",
+		Transport: calm{transport}, Region: region,
 		BucketLookup: lookup, MaxRetries: s3Retries})
 	if err != nil {
 		return nil, fmt.Errorf("backup: %s: %w", o.URL, err)
 	}
-	s := &S3{api: api, ctx: ctx, bucket: bucket, prefix: prefix, writer: config.NewToken(), say: o.Say, time: defaultS3Times, leases: map[string]*lease{},
+	s := &S3{api: api, ctx: ctx, bucket: bucket, prefix: prefix, writer: config.NewToken(), say: o.Say,
+		time: defaultS3Times, leases: map[string]*lease{},
 		seen: map[string]sight{}}
 	if s.say == nil {
 		s.say = func(string, ...any) {}
@@ -136,7 +139,9 @@ func splitS3(text string) (bucket, prefix string, err error) {
 		return "", "", fmt.Errorf("%w: %q is not s3://bucket/prefix", ErrNone, text)
 	}
 	if u.User != nil {
-		return "", "", fmt.Errorf("%w: credentials do not belong into s3://bucket/prefix, where other users see them: they come from the environment or a file", ErrDenied)
+		return "",
+			"",
+			fmt.Errorf("%w: credentials do not belong into s3://bucket/prefix, where other users see them: they come from the environment or a file", ErrDenied)
 	}
 	if u.Host == "" {
 		return "", "", fmt.Errorf("%w: %q names no bucket: s3://bucket/prefix", ErrNone, text)
@@ -157,11 +162,14 @@ func endpointOf(o S3Options) (*url.URL, error) {
 		text = "https://s3.amazonaws.com"
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" || u.Scheme != "https" && u.Scheme != "http" {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" ||
+		u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("backup: the endpoint %q is not https://HOST or https://HOST:PORT", o.Endpoint)
 	}
-	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("backup: the endpoint %q is without TLS and not on this host: all data would cross the network in the clear; use https://", o.Endpoint)
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" &&
+		(ip == nil || !ip.IsLoopback()) {
+		return nil,
+			fmt.Errorf("backup: the endpoint %q is without TLS and not on this host: all data would cross the network in the clear; use https://", o.Endpoint)
 	}
 	return u, nil
 }
@@ -183,7 +191,10 @@ func (o *S3Options) credentials() (*credentials.Credentials, error) {
 			_, err = os.Stat(file)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a file with --s3-credentials", ErrDenied)
+			return nil,
+				fmt.Errorf(
+					"%w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a file with --s3-credentials",
+					ErrDenied)
 		}
 	}
 	st, err := os.Stat(file)
@@ -191,11 +202,15 @@ func (o *S3Options) credentials() (*credentials.Credentials, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDenied, err)
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrDenied, file, st.Mode().Perm())
+		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrDenied,
+			file, st.Mode().Perm())
 	}
 	c := credentials.NewFileAWSCredentials(file, "")
 	if v, err := c.GetWithContext(nil); err != nil || v.AccessKeyID == "" || v.SecretAccessKey == "" {
-		return nil, errors.Join(fmt.Errorf("%w: %s holds no aws_access_key_id and aws_secret_access_key of the profile (AWS_PROFILE, or default)", ErrDenied, file), err)
+		return nil,
+			errors.Join(
+				fmt.Errorf("%w: %s holds no aws_access_key_id and aws_secret_access_key of the profile (AWS_PROFILE, or default)",
+					ErrDenied, file), err)
 	}
 	return c, nil
 }
@@ -289,7 +304,8 @@ func (u *upload) part() (err error) {
 	ctx, cancel := u.s.limited()
 	defer cancel()
 	if u.id == "" {
-		if u.id, err = u.s.api.NewMultipartUpload(ctx, u.s.bucket, u.s.prefix+u.name, minio.PutObjectOptions{UserMetadata: u.opts.UserMetadata}); err != nil {
+		if u.id, err = u.s.api.NewMultipartUpload(ctx, u.s.bucket, u.s.prefix+u.name,
+			minio.PutObjectOptions{UserMetadata: u.opts.UserMetadata}); err != nil {
 			return err
 		}
 	}
@@ -360,7 +376,8 @@ func (u *upload) commit() error {
 }
 
 // putBytes is one PUT. Its body is signed as a whole, which every service knows.
-func (s *S3) putBytes(ctx context.Context, key string, b []byte, opts minio.PutObjectOptions) (minio.UploadInfo, error) {
+func (s *S3) putBytes(ctx context.Context, key string, b []byte, opts minio.PutObjectOptions) (minio.UploadInfo,
+	error) {
 	md, sha := sums(b)
 	opts.DisableContentSha256 = true // chunk by chunk
 	return s.api.PutObject(ctx, s.bucket, key, bytes.NewReader(b), int64(len(b)), md, sha, opts)
@@ -392,7 +409,8 @@ func (s *S3) List(prefix string) ([]string, error) {
 	ctx, cancel := s.limited()
 	defer cancel()
 	var names []string
-	for o := range s.api.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}) {
+	for o := range s.api.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + prefix,
+		Recursive: true}) {
 		if o.Err != nil {
 			return nil, s.explain("list "+prefix, o.Err)
 		}
@@ -411,7 +429,8 @@ func (s *S3) List(prefix string) ([]string, error) {
 func (s *S3) Remove(name string) error {
 	ctx, cancel := s.limited()
 	defer cancel()
-	if err := s.api.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}); err != nil && minio.ToErrorResponse(err).Code != "NoSuchKey" {
+	if err := s.api.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}); err != nil &&
+		minio.ToErrorResponse(err).Code != "NoSuchKey" {
 		return s.explain("remove "+name, err)
 	}
 	return nil
@@ -434,7 +453,8 @@ func (s *S3) vacant() error {
 // refused reports whether a conditional request was refused for its condition.
 func refused(err error) bool {
 	r := minio.ToErrorResponse(err)
-	return r.StatusCode == http.StatusPreconditionFailed || r.Code == "PreconditionFailed" || r.Code == "ConditionalRequestConflict"
+	return r.StatusCode == http.StatusPreconditionFailed || r.Code == "PreconditionFailed" ||
+		r.Code == "ConditionalRequestConflict"
 }
 
 // unknownCondition reports whether a request was refused because it had a condition.
@@ -455,7 +475,8 @@ func (s *S3) explain(doing string, err error) error {
 	at := s.api.EndpointURL()
 	switch {
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: %s: this host does not trust the certificate of %s: give its CA with --s3-ca: %v", ErrStore, doing, at, err)
+		return fmt.Errorf("%w: %s: this host does not trust the certificate of %s: give its CA with --s3-ca: %v", ErrStore,
+			doing, at, err)
 	case !errors.As(err, &r):
 		return fmt.Errorf("%w: %s in %s: no answer from %s: %v", ErrStore, doing, s, at, err)
 	}
@@ -464,15 +485,20 @@ func (s *S3) explain(doing string, err error) error {
 		return fmt.Errorf("%w: %s has no bucket %q: make it, or correct the name", ErrNone, at, s.bucket)
 	case r.Code == "NoSuchKey":
 		return fmt.Errorf("%w: %s in %s", ErrMissing, strings.TrimPrefix(doing, "read "), s)
-	case slices.Contains([]string{"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "RequestTimeTooSkewed"}, r.Code):
-		return fmt.Errorf("%w: %s does not accept the credentials or this host's clock (%s: %s)", ErrDenied, at, r.Code, r.Message)
-	case r.Code == "AuthorizationHeaderMalformed" || r.StatusCode == http.StatusMovedPermanently || r.Code == "InvalidRegion":
+	case slices.Contains([]string{"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken",
+		"RequestTimeTooSkewed"}, r.Code):
+		return fmt.Errorf("%w: %s does not accept the credentials or this host's clock (%s: %s)", ErrDenied, at, r.Code,
+			r.Message)
+	case r.Code == "AuthorizationHeaderMalformed" || r.StatusCode == http.StatusMovedPermanently ||
+		r.Code == "InvalidRegion":
 		return fmt.Errorf("%w: %s in %s: is --s3-region the bucket's? (%s: %s)", ErrDenied, doing, s, r.Code, r.Message)
 	case r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("%w: these credentials may not %s in %s; a backup needs GetObject, PutObject, DeleteObject, AbortMultipartUpload, ListBucket (%s: %s)",
 			ErrDenied, doing, s, r.Code, r.Message)
-	case r.StatusCode == http.StatusInsufficientStorage || strings.Contains(r.Code, "Quota") || strings.Contains(r.Code, "StorageFull"):
-		return fmt.Errorf("%w: %s in %s: %s: %s; what was written before is whole: make room and run the same command again", ErrNoSpace, doing, s, r.Code, r.Message)
+	case r.StatusCode == http.StatusInsufficientStorage || strings.Contains(r.Code, "Quota") ||
+		strings.Contains(r.Code, "StorageFull"):
+		return fmt.Errorf("%w: %s in %s: %s: %s; what was written before is whole: make room and run the same command again",
+			ErrNoSpace, doing, s, r.Code, r.Message)
 	}
 	return fmt.Errorf("%w: %s in %s: %s answers %d %s: %s", ErrStore, doing, s, at, r.StatusCode, r.Code, r.Message)
 }

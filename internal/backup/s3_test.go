@@ -145,7 +145,8 @@ func versityGW(t *testing.T, program string) func(*testing.T, string) *S3 {
 		}
 	}
 	return func(t *testing.T, prefix string) *S3 {
-		s, err := OpenS3(t.Context(), S3Options{URL: "s3://kept/" + prefix, Endpoint: "http://" + addr, PathStyle: true, Say: t.Logf})
+		s, err := OpenS3(t.Context(), S3Options{URL: "s3://kept/" + prefix, Endpoint: "http://" + addr, PathStyle: true,
+			Say: t.Logf})
 		check(t, err)
 		s.time = shortTimes
 		return s
@@ -493,7 +494,8 @@ func TestS3Refuses(t *testing.T) {
 	refuse("a query", ask("s3://kept/x?y", S3Options{}), ErrNone, "is not s3://")
 	refuse("a way out", ask("s3://kept/x/../y", S3Options{}), ErrNone, "no plain path")
 	refuse("credentials in the place", ask("s3://one:two@kept/x", S3Options{}), ErrDenied, "do not belong")
-	for _, bad := range []string{"http://192.0.2.1:9000", "ftp://localhost", "localhost:9000", "http://one:two@localhost", "https://localhost/path"} {
+	for _, bad := range []string{"http://192.0.2.1:9000", "ftp://localhost", "localhost:9000", "http://one:two@localhost",
+		"https://localhost/path"} {
 		if err := ask("s3://kept/x", S3Options{Endpoint: bad}); err == nil || !strings.Contains(err.Error(), "endpoint") {
 			t.Errorf("the endpoint %s: %v", bad, err)
 		}
@@ -501,7 +503,8 @@ func TestS3Refuses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	check(t, l.Close())
-	refuse("no server there", ask("s3://kept/x", S3Options{Endpoint: "http://" + l.Addr().String()}), ErrStore, "no answer")
+	refuse("no server there", ask("s3://kept/x", S3Options{Endpoint: "http://" + l.Addr().String()}), ErrStore,
+		"no answer")
 
 	// Credentials.
 	dir := t.TempDir()
@@ -547,7 +550,8 @@ func TestS3Refuses(t *testing.T) {
 	secure := httptest.NewTLSServer(f)
 	t.Cleanup(secure.Close)
 	refuse("an unknown authority", ask("s3://kept/tls", S3Options{Endpoint: secure.URL}), ErrStore, "--s3-ca")
-	if err := ask("s3://kept/tls", S3Options{Endpoint: secure.URL, CAFile: file}); err == nil || !strings.Contains(err.Error(), "no certificate") {
+	if err := ask("s3://kept/tls", S3Options{Endpoint: secure.URL, CAFile: file}); err == nil ||
+		!strings.Contains(err.Error(), "no certificate") {
 		t.Errorf("a CA file without a certificate: %v", err)
 	}
 	ca := filepath.Join(dir, "ca.pem")

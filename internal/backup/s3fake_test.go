@@ -54,7 +54,8 @@ func newFakeS3(t *testing.T) *fakeS3 {
 }
 
 // shortTimes make a dead process known soon.
-var shortTimes = s3Times{request: time.Minute, idle: 10 * time.Second, renew: 100 * time.Millisecond, valid: 30 * time.Second, stale: 4 * time.Second}
+var shortTimes = s3Times{request: time.Minute, idle: 10 * time.Second, renew: 100 * time.Millisecond,
+	valid: 30 * time.Second, stale: 4 * time.Second}
 
 // place opens a backup in it as another process does.
 func (f *fakeS3) place(t *testing.T, prefix string) *S3 {
@@ -205,7 +206,9 @@ func (f *fakeS3) complete(w http.ResponseWriter, r *http.Request, key, id string
 	}
 	f.objects[key] = newFakeObject(whole, f.uploads[id].meta)
 	delete(f.uploads, id)
-	fmt.Fprintf(w, "<CompleteMultipartUploadResult><Bucket>kept</Bucket><Key>%s</Key><ETag>%s</ETag></CompleteMultipartUploadResult>", key, f.objects[key].etag)
+	fmt.Fprintf(w,
+		"<CompleteMultipartUploadResult><Bucket>kept</Bucket><Key>%s</Key><ETag>%s</ETag></CompleteMultipartUploadResult>",
+		key, f.objects[key].etag)
 }
 
 func (f *fakeS3) get(w http.ResponseWriter, r *http.Request, key string) {

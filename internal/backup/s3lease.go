@@ -105,7 +105,8 @@ func (s *S3) mayWrite(name string) error {
 		return l.lost
 	}
 	if since := time.Since(l.renewed); since > s.time.valid {
-		return fmt.Errorf("%w: the lock %s could not be renewed for %v, so nothing is written", ErrStore, l.name, since.Round(time.Second))
+		return fmt.Errorf("%w: the lock %s could not be renewed for %v, so nothing is written", ErrStore, l.name,
+			since.Round(time.Second))
 	}
 	return nil
 }
@@ -240,7 +241,9 @@ func (s *S3) unconditional() {
 	s.plain = true
 	s.mu.Unlock()
 	if !known {
-		s.say("%s does not know conditional requests (If-None-Match): that two processes never write to %s at once is up to you", s.api.EndpointURL(), s)
+		s.say(
+			"%s does not know conditional requests (If-None-Match): that two processes never write to %s at once is up to you",
+			s.api.EndpointURL(), s)
 	}
 }
 

@@ -55,9 +55,11 @@ func (r *s3Reader) open() error {
 		return err
 	}
 	idle.Reset(r.s.time.idle)
-	if from, _, _ := strings.Cut(head.Get("Content-Range"), "-"); info.Size < 0 || r.at > 0 && from != fmt.Sprintf("bytes %d", r.at) {
+	if from, _, _ := strings.Cut(head.Get("Content-Range"), "-"); info.Size < 0 || r.at > 0 &&
+		from != fmt.Sprintf("bytes %d", r.at) {
 		cancel()
-		return errors.Join(fmt.Errorf("%w: the answer for %s has no length, or is not the part that was asked for", ErrStore, r.name), body.Close())
+		return errors.Join(fmt.Errorf("%w: the answer for %s has no length, or is not the part that was asked for", ErrStore,
+			r.name), body.Close())
 	}
 	if r.etag == "" {
 		r.etag, r.size = info.ETag, info.Size
@@ -104,7 +106,8 @@ func (r *s3Reader) retry(err error) {
 	case minio.ToErrorResponse(err).Code != "":
 		r.err = r.s.explain("read "+r.name, err)
 	case r.tries > readTries:
-		r.err = fmt.Errorf("%w: %s in %s broke off after %d of %d bytes, %d times: %v", ErrStore, r.name, r.s, r.at, r.size, r.tries, err)
+		r.err = fmt.Errorf("%w: %s in %s broke off after %d of %d bytes, %d times: %v", ErrStore, r.name, r.s, r.at, r.size,
+			r.tries, err)
 	}
 }
 

@@ -87,7 +87,8 @@ type segmentWriter struct {
 
 // newSegmentWriter begins a segment after the entries that at knows.
 func newSegmentWriter(id clusterID, at *position, begins bool) (*segmentWriter, error) {
-	w := &segmentWriter{Segment: Segment{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, First: at.index + 1, Last: at.index,
+	w := &segmentWriter{Segment: Segment{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, First: at.index + 1,
+		Last:     at.index,
 		PrevTerm: at.term, LastTerm: at.term, Begins: begins, Before: at.gtids.Clone(), FDE: at.fde, Open: at.open}}
 	var err error
 	w.enc, err = zstd.NewWriter(&w.buf, zstd.WithEncoderConcurrency(1))
@@ -250,10 +251,13 @@ func readSegment(s Store, name string, f func(Entry) error) (Segment, error) {
 		return seg, fmt.Errorf("backup: read %s: %w", name, err)
 	}
 	if sum := sha256.Sum256(packed); int64(len(packed)) != seg.Bytes || hex.EncodeToString(sum[:]) != seg.SHA256 {
-		return seg, fmt.Errorf("%w: %s: the checksum of its %d bytes does not fit, or they are not the %d that it should have", ErrCorrupt, name,
-			len(packed), seg.Bytes)
+		return seg,
+			fmt.Errorf("%w: %s: the checksum of its %d bytes does not fit, or they are not the %d that it should have",
+				ErrCorrupt, name,
+				len(packed), seg.Bytes)
 	}
-	dec, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+	dec, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1),
+		zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return seg, err
 	}

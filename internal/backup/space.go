@@ -39,7 +39,8 @@ func withSpace(ctx context.Context, dir, advice string, f func(context.Context) 
 		return nil
 	}
 	// Each may miss it: the watch looks once in a while, and mysqld's files may have gone with mysqld by now.
-	if left, ferr := free(dir); full(err) || errors.Is(context.Cause(ctx), ErrNoSpace) || ferr == nil && left < leastSpace {
+	if left, ferr := free(dir); full(err) || errors.Is(context.Cause(ctx), ErrNoSpace) || ferr == nil &&
+		left < leastSpace {
 		return fmt.Errorf("%w: %s: %w", ErrNoSpace, advice, err)
 	}
 	return err
@@ -47,5 +48,6 @@ func withSpace(ctx context.Context, dir, advice string, f func(context.Context) 
 
 // full: a disk was, by an error of ours or of mysqld.
 func full(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, mysqld.ErrNoSpace) || strings.Contains(err.Error(), "No space left on device")
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, mysqld.ErrNoSpace) ||
+		strings.Contains(err.Error(), "No space left on device")
 }

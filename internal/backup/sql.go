@@ -44,9 +44,11 @@ const (
 		" WHERE User IN ('trireme_admin', 'trireme_repl', 'trireme_clone', 'trireme_restore') ORDER BY 1"
 	allPrivileges = "SELECT GRANTEE AS who, PRIVILEGE_TYPE AS privilege FROM information_schema.USER_PRIVILEGES ORDER BY 1"
 	// Accounts that may change the tables which say what accounts may do.
-	grantTables = "SELECT GRANTEE AS who FROM information_schema.SCHEMA_PRIVILEGES WHERE 'mysql' LIKE TABLE_SCHEMA" + changing +
+	grantTables = "SELECT GRANTEE AS who FROM information_schema.SCHEMA_PRIVILEGES WHERE 'mysql' LIKE TABLE_SCHEMA" +
+		changing +
 		" UNION SELECT GRANTEE FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA = 'mysql'" + changing +
-		" UNION SELECT GRANTEE FROM information_schema.COLUMN_PRIVILEGES WHERE TABLE_SCHEMA = 'mysql'" + changing + " ORDER BY 1"
+		" UNION SELECT GRANTEE FROM information_schema.COLUMN_PRIVILEGES WHERE TABLE_SCHEMA = 'mysql'" + changing +
+		" ORDER BY 1"
 	changing = " AND PRIVILEGE_TYPE NOT IN ('SELECT', 'SHOW VIEW', 'LOCK TABLES', 'REFERENCES')"
 	// Who may be whom: by a role, or as a proxy.
 	standIns = "SELECT CONCAT('''', TO_USER, '''@''', TO_HOST, '''') AS who," +

@@ -393,7 +393,8 @@ func free(dir string) (uint64, error) {
 func (d *Dir) explain(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		left, _ := free(d.root)
-		return fmt.Errorf("%w: %s: %d MiB are free in %s; what was written before is whole: make room and run the same command again: %w",
+		return fmt.Errorf(
+			"%w: %s: %d MiB are free in %s; what was written before is whole: make room and run the same command again: %w",
 			ErrNoSpace, doing, left>>20, d.root, err)
 	}
 	return fmt.Errorf("backup: %s: %w", doing, err)

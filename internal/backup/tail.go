@@ -230,7 +230,8 @@ func (t *tail) unseal() (head []byte, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("backup: the node's log: %w", err)
 	}
-	if t.sealed, head, t.off, err = raftlog.OpenSealed(t.f, st.Size(), keys); errors.Is(err, raftlog.ErrKey) || errors.Is(err, raftlog.ErrNewer) {
+	if t.sealed, head, t.off, err = raftlog.OpenSealed(t.f, st.Size(), keys); errors.Is(err, raftlog.ErrKey) ||
+		errors.Is(err, raftlog.ErrNewer) {
 		return nil, fmt.Errorf("backup: the node's log, %s: %w", t.f.Name(), err)
 	} else if err != nil {
 		return nil, t.corrupt(err)
@@ -327,7 +328,8 @@ func (t *tail) record() (*Entry, error) {
 	if t.sealed != nil {
 		typ = logSealedType
 	}
-	if binlog.EventType(ev[4]) != binlog.TypeIgnorable || len(body) < recordFixed+4 || string(body[:4]) != logMagic || body[offRecType] != typ {
+	if binlog.EventType(ev[4]) != binlog.TypeIgnorable || len(body) < recordFixed+4 || string(body[:4]) != logMagic ||
+		body[offRecType] != typ {
 		return nil, t.corrupt(errors.New("no record"))
 	}
 	if err := binlog.VerifyChecksum(ev); err != nil {
@@ -343,9 +345,11 @@ func (t *tail) record() (*Entry, error) {
 		return nil, t.corrupt(err)
 	}
 	crc := crc32.Update(crc32.Update(t.crc, castagnoli, body[:recordFixed+n]), castagnoli, rest)
-	e := &Entry{Index: le.Uint64(body[offIndex:]), Term: le.Uint64(body[offTerm:]), Type: raftpb.EntryType(body[offRaftType])}
+	e := &Entry{Index: le.Uint64(body[offIndex:]), Term: le.Uint64(body[offTerm:]),
+		Type: raftpb.EntryType(body[offRaftType])}
 	if crc != le.Uint32(body[recordFixed+n:]) || e.Index != t.at.index+1 || e.Term < t.at.term {
-		return nil, t.corrupt(fmt.Errorf("entry %d term %d does not follow entry %d term %d", e.Index, e.Term, t.at.index, t.at.term))
+		return nil, t.corrupt(fmt.Errorf("entry %d term %d does not follow entry %d term %d", e.Index, e.Term, t.at.index,
+			t.at.term))
 	}
 	if t.sealed == nil {
 		e.Data = slices.Concat(body[recordFixed:recordFixed+n], rest[prefix:])

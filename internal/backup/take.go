@@ -160,7 +160,8 @@ func (r *run) openArchive(ctx context.Context) (need bool, err error) {
 	// A new archive begins where the most lagging node is: whichever node is copied, the log after the copy is there.
 	from := uint64(0)
 	for _, m := range v.Members {
-		if at := m.Raft.Applied; at != 0 && (m.Name == r.Node.Name || m.State == api.StateHealthy) && (from == 0 || at < from) {
+		if at := m.Raft.Applied; at != 0 && (m.Name == r.Node.Name || m.State == api.StateHealthy) &&
+			(from == 0 || at < from) {
 			from = at
 		}
 	}
@@ -222,7 +223,9 @@ func (r *run) Applied(ctx context.Context) (uint64, error) {
 		return 0, fmt.Errorf("the daemon at %s is of node %s, not of %s", r.Daemon.URL(), m.Name, r.Node.Name)
 	}
 	if m.Delay != nil {
-		return 0, fmt.Errorf("%s is delayed on purpose, and an archive goes as far as its node has applied: archive at another node", m.Name)
+		return 0,
+			fmt.Errorf("%s is delayed on purpose, and an archive goes as far as its node has applied: archive at another node",
+				m.Name)
 	}
 	return m.Raft.Applied, nil
 }
@@ -247,7 +250,8 @@ func askCluster(ctx context.Context, daemon *api.Client) (api.ClusterView, error
 // others.
 func donors(v api.ClusterView, self, series string) []api.MemberView {
 	fit := slices.DeleteFunc(slices.Clone(v.Members), func(m api.MemberView) bool {
-		return m.State != api.StateHealthy || m.Delay != nil || m.MySQL == nil || m.MySQL.PID == 0 || !strings.HasPrefix(m.MySQL.Version, series+".")
+		return m.State != api.StateHealthy || m.Delay != nil || m.MySQL == nil || m.MySQL.PID == 0 ||
+			!strings.HasPrefix(m.MySQL.Version, series+".")
 	})
 	order := func(b bool) int {
 		if b {
@@ -262,7 +266,8 @@ func donors(v api.ClusterView, self, series string) []api.MemberView {
 		return *m.MySQL.LagBytes >> 20
 	}
 	slices.SortStableFunc(fit, func(a, b api.MemberView) int {
-		return cmp.Or(order(a.Name == v.Leader)-order(b.Name == v.Leader), order(a.Name != self)-order(b.Name != self), cmp.Compare(lag(a), lag(b)),
+		return cmp.Or(order(a.Name == v.Leader)-order(b.Name == v.Leader), order(a.Name != self)-order(b.Name != self),
+			cmp.Compare(lag(a), lag(b)),
 			a.Raft.Weight-b.Raft.Weight, cmp.Compare(a.Raft.ID, b.Raft.ID))
 	})
 	return fit
@@ -305,11 +310,15 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	}
 	fit := donors(v, r.Node.Name, bin.Version.Series())
 	if len(fit) == 0 {
-		return nil, fmt.Errorf("no node can be copied from: none is healthy with data and MySQL %s; see `trireme status`", bin.Version.Series())
+		return nil, fmt.Errorf("no node can be copied from: none is healthy with data and MySQL %s; see `trireme status`",
+			bin.Version.Series())
 	}
 	donor := fit[0]
-	b := &Base{Version: formatVersion, Name: baseName(time.Now()), Cluster: r.id.Name, ClusterID: r.id.ID, Donor: donor.Name, MySQL: bin.Version.String(),
-		Index: donor.Raft.Applied, Last: donor.Raft.Applied, Began: time.Now().UTC(), Options: optionsIn(shapeOptions, r.Node.MySQL.Options), Account: mysqld.Account{User: "trireme_restore", Password: config.NewToken()}}
+	b := &Base{Version: formatVersion, Name: baseName(time.Now()), Cluster: r.id.Name, ClusterID: r.id.ID,
+		Donor: donor.Name, MySQL: bin.Version.String(),
+		Index: donor.Raft.Applied, Last: donor.Raft.Applied, Began: time.Now().UTC(),
+		Options: optionsIn(shapeOptions, r.Node.MySQL.Options),
+		Account: mysqld.Account{User: "trireme_restore", Password: config.NewToken()}}
 	if err := b.check(); err != nil {
 		return nil, fmt.Errorf("a copy of this node could not be restored, because %w: see mysql.options", err)
 	}
@@ -326,7 +335,8 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 	}
 	defer func() { _ = errors.Join(os.RemoveAll(cfg.Dir), os.Remove(alone.Name()), alone.Close()) }()
 	r.Say("copying %s (MySQL %s at %s:%d), entry %d on", donor.Name, b.MySQL, donor.MySQL.Host, donor.MySQL.Port, b.Index)
-	advice := "the copy is made, uncompressed, in " + cfg.Dir + ": make room, or name another directory with --work, and run the same command again"
+	advice := "the copy is made, uncompressed, in " + cfg.Dir +
+		": make room, or name another directory with --work, and run the same command again"
 	err = withSpace(ctx, filepath.Dir(cfg.Dir), advice, func(ctx context.Context) error {
 		if err := r.clone(ctx, cfg, donor); err != nil {
 			return err
@@ -354,8 +364,9 @@ func (r *run) takeBase(ctx context.Context) (*Base, error) {
 }
 
 // placeOptions put parts of the data elsewhere: mysqld.Seed refuses them, and a copy would lack those parts.
-var placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
-	"innodb_directories": true, "innodb_doublewrite_dir": true}
+var placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true,
+	"innodb_log_group_home_dir": true,
+	"innodb_directories":        true, "innodb_doublewrite_dir": true}
 
 // optionsIn are those of a node's options that are in a set.
 func optionsIn(set map[string]bool, options map[string]string) map[string]string {
@@ -376,7 +387,8 @@ func (r *run) workConfig(bin mysqld.Binary, options map[string]string) (mysqld.C
 	options = maps.Clone(options)
 	maps.Copy(options, optionsIn(placeOptions, r.Node.MySQL.Options))
 	return mysqld.Config{Binary: bin, Dir: r.Work, Port: port, ServerID: serverID, Admin: mysqld.Account(s.Admin),
-		Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone), OSUser: r.Node.MySQL.OSUser, Extra: options, Logger: r.Logger}, err
+		Repl: mysqld.Account(s.Repl), Clone: mysqld.Account(s.Clone), OSUser: r.Node.MySQL.OSUser, Extra: options,
+		Logger: r.Logger}, err
 }
 
 // lockWork keeps two backups into different places apart that make their copies in the same directory of this host.
@@ -389,7 +401,8 @@ func lockWork(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: another backup makes its copy in %s: name another directory with --work (%w)", ErrLocked, dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w: another backup makes its copy in %s: name another directory with --work (%w)",
+			ErrLocked, dir, err), f.Close())
 	}
 	return f, nil
 }
@@ -405,7 +418,8 @@ func (r *run) clone(ctx context.Context, cfg mysqld.Config, donor api.MemberView
 	if err != nil {
 		return err
 	}
-	err = mysqld.Seed(ctx, cfg, mysqld.Seeding{CA: ca, CAFile: file, Host: donor.MySQL.Host, Port: donor.MySQL.Port, BytesPerSecond: int64(r.Node.MySQL.SeedRate),
+	err = mysqld.Seed(ctx, cfg, mysqld.Seeding{CA: ca, CAFile: file, Host: donor.MySQL.Host, Port: donor.MySQL.Port,
+		BytesPerSecond: int64(r.Node.MySQL.SeedRate),
 		Progress: func(p mysqld.SeedProgress) {
 			if p != last {
 				last = p
@@ -510,8 +524,10 @@ func (r *run) settle(ctx context.Context, cfg mysqld.Config, b *Base, donor api.
 	if err := checkHoles(donor.Name, had, b.Executed); err != nil {
 		return err
 	}
-	err = withSQL(ctx, cfg, cfg.Admin, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF", "DROP USER IF EXISTS "+b.account(),
-		"CREATE USER "+b.account()+" IDENTIFIED WITH caching_sha2_password BY '"+b.Account.Password+"'", "GRANT ALL ON *.* TO "+b.account()+" WITH GRANT OPTION")
+	err = withSQL(ctx, cfg, cfg.Admin, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF", "DROP USER IF EXISTS "+
+		b.account(),
+		"CREATE USER "+b.account()+" IDENTIFIED WITH caching_sha2_password BY '"+b.Account.Password+"'",
+		"GRANT ALL ON *.* TO "+b.account()+" WITH GRANT OPTION")
 	if err != nil {
 		return fmt.Errorf("make the account that restores: %w", err)
 	}
@@ -525,8 +541,9 @@ func checkHoles(donor string, had, has gtid.Set) error {
 	if lost.Empty() {
 		return nil
 	}
-	return fmt.Errorf("%w: %s has executed %s, which its copy does not show: XA transactions since its start do that, and on a leader "+
-		"statements that changed nothing; copying such a server is not supported yet", ErrHoles, donor, lost)
+	return fmt.Errorf(
+		"%w: %s has executed %s, which its copy does not show: XA transactions since its start do that, and on a leader "+
+			"statements that changed nothing; copying such a server is not supported yet", ErrHoles, donor, lost)
 }
 
 func (b *Base) account() string { return b.Account.User + "@localhost" }

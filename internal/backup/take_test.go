@@ -25,7 +25,8 @@ func TestDonors(t *testing.T) {
 		{Name: "unknown", State: api.StateHealthy, MySQL: my("9.7.4", nil)},
 		{Name: "log1", State: api.StateHealthy},
 	}}
-	for self, want := range map[string]string{"log1": "db3 db2 unknown db1", "db2": "db2 db3 unknown db1", "db1": "db3 db2 unknown db1"} {
+	for self, want := range map[string]string{"log1": "db3 db2 unknown db1", "db2": "db2 db3 unknown db1",
+		"db1": "db3 db2 unknown db1"} {
 		var got []string
 		for _, m := range donors(v, self, "9.7") {
 			got = append(got, m.Name)
@@ -85,7 +86,8 @@ func TestFollows(t *testing.T) {
 	term, gtids := b, b
 	term.PrevTerm++
 	gtids.Before = gtids.Before.Union(gtid.SetOf(gtid.GTID{SID: s.sid(), GNO: 1000}))
-	for what, other := range map[string]*Segment{"another term": &term, "other transactions before": &gtids, "the same again": a} {
+	for what, other := range map[string]*Segment{"another term": &term, "other transactions before": &gtids,
+		"the same again": a} {
 		if err := a.follows(other); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}

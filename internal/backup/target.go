@@ -130,14 +130,17 @@ func (c *Contents) findGTID(g gtid.GTID) (Point, error) {
 	i := slices.IndexFunc(c.Segments, func(s Segment) bool { return s.GTIDs.Contains(g) })
 	switch {
 	case i < 0 && c.Segments[0].Before.Contains(g):
-		return Point{}, fmt.Errorf("%w: transaction %s was committed before the archive begins; it holds %s", ErrTarget, g, c.span())
+		return Point{}, fmt.Errorf("%w: transaction %s was committed before the archive begins; it holds %s", ErrTarget, g,
+			c.span())
 	case i < 0:
 		return Point{}, fmt.Errorf("%w: transaction %s; it holds %s", ErrTarget, g, c.span())
 	}
 	p := Point{GTIDs: c.Segments[i].Before.Clone()}
 	_, err := readSegment(c.store, c.Segments[i].Name(), func(e Entry) error {
 		m, events, ok, err := trxOf(&e)
-		if err != nil || !ok || !slices.ContainsFunc(m.GTIDs, func(r gtid.Range) bool { return r.SID == g.SID && r.First <= g.GNO && g.GNO <= r.Last }) {
+		if err != nil || !ok ||
+			!slices.ContainsFunc(m.GTIDs,
+				func(r gtid.Range) bool { return r.SID == g.SID && r.First <= g.GNO && g.GNO <= r.Last }) {
 			return err
 		}
 		p.Index = e.Index
@@ -157,7 +160,8 @@ func (c *Contents) findGTID(g gtid.GTID) (Point, error) {
 	})
 	switch {
 	case err == nil:
-		return p, fmt.Errorf("%w: %s does not hold transaction %s, although its head says so", ErrCorrupt, c.Segments[i].Name(), g)
+		return p, fmt.Errorf("%w: %s does not hold transaction %s, although its head says so", ErrCorrupt,
+			c.Segments[i].Name(), g)
 	case !errors.Is(err, errFound):
 		return p, err
 	}
@@ -169,8 +173,10 @@ func (c *Contents) findTime(t time.Time) (Point, error) {
 	i := slices.IndexFunc(c.Segments, func(s Segment) bool { return s.Newest.After(t) })
 	if i < 0 {
 		if end := later(c.Reached.At, c.Reached.Newest); t.After(end) {
-			return Point{}, fmt.Errorf("%w: the log is known to be complete up to %s, not up to %s; leave the time out to restore all of it", ErrTarget,
-				end.UTC().Format(time.RFC3339Nano), t.UTC().Format(time.RFC3339Nano))
+			return Point{},
+				fmt.Errorf("%w: the log is known to be complete up to %s, not up to %s; leave the time out to restore all of it",
+					ErrTarget,
+					end.UTC().Format(time.RFC3339Nano), t.UTC().Format(time.RFC3339Nano))
 		}
 		return c.end()
 	}
@@ -262,7 +268,8 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 		}
 		// Nothing that was archived was committed by that moment: what is in the copy may have been committed later.
 		if p.Newest.IsZero() && b.Made.After(p.At) && !p.At.IsZero() {
-			why = append(why, fmt.Errorf("the copy %s is of %s, which is later, and no transaction before %s is archived", b.Name,
+			why = append(why, fmt.Errorf("the copy %s is of %s, which is later, and no transaction before %s is archived",
+				b.Name,
 				b.Made.UTC().Format(time.RFC3339), p.At.UTC().Format(time.RFC3339Nano)))
 			continue
 		}
@@ -277,7 +284,8 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 		// A transaction that is under way there begins below.
 		first = c.clean(first)
 		if open := c.Segments[first].Open; open != 0 {
-			why = append(why, fmt.Errorf("%w: entry %d, in which a transaction begins that ends after the copy %s", ErrMissing, open, b.Name))
+			why = append(why, fmt.Errorf("%w: entry %d, in which a transaction begins that ends after the copy %s", ErrMissing,
+				open, b.Name))
 			continue
 		}
 		if err := c.Gap(first, last); err != nil {
@@ -287,11 +295,13 @@ func (c *Contents) base(p *Point) (b *Base, first, last int, err error) {
 		return b, first, last, nil
 	}
 	if len(c.Bases) == 0 {
-		return nil, 0, 0, fmt.Errorf("%w: it holds no complete copy of the data: run `trireme backup` without interruption", ErrTarget)
+		return nil, 0, 0, fmt.Errorf("%w: it holds no complete copy of the data: run `trireme backup` without interruption",
+			ErrTarget)
 	}
 	if at := c.earliest(); !at.IsZero() {
-		return nil, 0, 0, fmt.Errorf("%w: the earliest moment that can be restored is %s; no copy can be brought to entry %d: %w", ErrTarget,
-			at.Format(time.RFC3339), p.Index, errors.Join(why...))
+		return nil, 0, 0,
+			fmt.Errorf("%w: the earliest moment that can be restored is %s; no copy can be brought to entry %d: %w", ErrTarget,
+				at.Format(time.RFC3339), p.Index, errors.Join(why...))
 	}
 	return nil, 0, 0, fmt.Errorf("%w: no copy can be brought to entry %d: %w", ErrTarget, p.Index, errors.Join(why...))
 }

@@ -141,7 +141,8 @@ func payloadEvent(t testing.TB, c Compression, events ...[]byte) []byte {
 
 func rawPayload(compression, uncompressed uint64, payload []byte) []byte {
 	var body []byte
-	for _, field := range [][2]uint64{{payloadCompression, compression}, {payloadUncompressedSize, uncompressed}, {payloadSize, uint64(len(payload))}} {
+	for _, field := range [][2]uint64{{payloadCompression, compression}, {payloadUncompressedSize, uncompressed},
+		{payloadSize, uint64(len(payload))}} {
 		body = appendPacked(body, field[0])
 		body = appendPacked(body, packedLen(field[1]))
 		body = appendPacked(body, field[1])
@@ -170,8 +171,10 @@ func TestPayload(t *testing.T) {
 		want   string // of describe, or of the error
 	}{
 		{"rows", [][]byte{begin, rows, rows, xid}, "payload thread=true compressed"},
-		{"XA PREPARE", [][]byte{xa, rows, rows, prepared}, "xa-prepare thread=true xid=X'67',X'',1 one-phase=false special compressed"},
-		{"XA COMMIT ONE PHASE", [][]byte{xa, rows, committed}, "xa-commit thread=true xid=X'67',X'',1 one-phase=true special compressed"},
+		{"XA PREPARE", [][]byte{xa, rows, rows, prepared},
+			"xa-prepare thread=true xid=X'67',X'',1 one-phase=false special compressed"},
+		{"XA COMMIT ONE PHASE", [][]byte{xa, rows, committed},
+			"xa-commit thread=true xid=X'67',X'',1 one-phase=true special compressed"},
 		{"XA without end", [][]byte{xa, rows, rows}, "does not end in XA_PREPARE"},
 		{"DDL", [][]byte{AppendQuery(nil, Header{}, 1, "", "DROP TABLE t")}, "neither with BEGIN nor"},
 		{"rows first", [][]byte{rows, xid}, "Write_rows of"},

@@ -86,13 +86,15 @@ func ParseFormatDescription(ev []byte) (FormatDescriptionEvent, error) {
 	d.Created = uint32(f.uint(4))
 	headerLen := f.uint(1)
 	if f.failed || len(f.b) < 1 || d.BinlogVersion != binlogVersion || headerLen != HeaderLen {
-		return FormatDescriptionEvent{}, fmt.Errorf("%w: FORMAT_DESCRIPTION event of %d bytes, binlog version %d, header length %d",
-			ErrMalformed, len(ev), d.BinlogVersion, headerLen)
+		return FormatDescriptionEvent{},
+			fmt.Errorf("%w: FORMAT_DESCRIPTION event of %d bytes, binlog version %d, header length %d",
+				ErrMalformed, len(ev), d.BinlogVersion, headerLen)
 	}
 	last := len(f.b) - 1
 	d.PostHeaderLens, d.Checksum = f.b[:last], ChecksumAlgorithm(f.b[last])
 	if d.Checksum > ChecksumCRC32 {
-		return FormatDescriptionEvent{}, fmt.Errorf("%w: FORMAT_DESCRIPTION event with checksum algorithm %d", ErrMalformed, d.Checksum)
+		return FormatDescriptionEvent{}, fmt.Errorf("%w: FORMAT_DESCRIPTION event with checksum algorithm %d", ErrMalformed,
+			d.Checksum)
 	}
 	return d, nil
 }

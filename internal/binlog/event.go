@@ -146,7 +146,8 @@ func bodyOf(ev []byte, want EventType) (Header, []byte, error) {
 		return Header{}, nil, fmt.Errorf("%w: %v where %v was expected", ErrMalformed, h.Type, want)
 	}
 	if uint64(len(ev)) != uint64(h.EventSize) {
-		return Header{}, nil, fmt.Errorf("%w: %v has %d bytes, its header says %d", ErrMalformed, h.Type, len(ev), h.EventSize)
+		return Header{}, nil, fmt.Errorf("%w: %v has %d bytes, its header says %d", ErrMalformed, h.Type, len(ev),
+			h.EventSize)
 	}
 	return h, Body(ev), nil
 }

@@ -46,7 +46,8 @@ func mustSet(t testing.TB, text string) gtid.Set {
 }
 
 func TestHeader(t *testing.T) {
-	h := Header{Timestamp: 1 << 31, Type: TypeGTID, ServerID: 1<<32 - 1, EventSize: 12345, LogPos: 1<<32 - 2, Flags: 0x8001}
+	h := Header{Timestamp: 1 << 31, Type: TypeGTID, ServerID: 1<<32 - 1, EventSize: 12345, LogPos: 1<<32 - 2,
+		Flags: 0x8001}
 	b := h.Append([]byte("x"))[1:]
 	if got, err := ParseHeader(b); err != nil || got != h || len(b) != HeaderLen {
 		t.Errorf("%+v, %v", got, err)
@@ -69,7 +70,8 @@ func TestCut(t *testing.T) {
 	_, events := sample(t, "tagged-2")
 	two := append(bytes.Clone(events[0]), events[1]...)
 	h, ev, rest, err := Cut(two)
-	if err != nil || h.Type != TypeFormatDescription || !bytes.Equal(ev, events[0]) || !bytes.Equal(rest, events[1]) || cap(ev) != len(ev) {
+	if err != nil || h.Type != TypeFormatDescription || !bytes.Equal(ev, events[0]) || !bytes.Equal(rest, events[1]) ||
+		cap(ev) != len(ev) {
 		t.Errorf("%+v, %v", h, err)
 	}
 	for n := range len(events[0]) {
@@ -141,7 +143,8 @@ func TestFormatDescription(t *testing.T) {
 		if h, err := ParseHeader(zero[5:]); err != nil || h.Flags&FlagInUse != 0 {
 			t.Errorf("%+v, %v", h, err)
 		}
-		if d, err := ParseFormatDescription(zero[5:]); err != nil || d.Created != 0 || string(d.ServerVersion) != "9.7.4-2" || d.Checksum != ChecksumCRC32 {
+		if d, err := ParseFormatDescription(zero[5:]); err != nil || d.Created != 0 || string(d.ServerVersion) != "9.7.4-2" ||
+			d.Checksum != ChecksumCRC32 {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}
@@ -155,7 +158,8 @@ func TestFormatDescriptionVersions(t *testing.T) {
 	const v80 = "000d0008000000000400040000006200041a08000000080808020000000a0a0a2a2a001234000a2800"
 	const v97 = "000d0008000000000400040000006300041a08000000000000020000000a0a0a2a2a001234000a280000"
 	for version, want := range map[string]string{
-		"8.0.26": v80, "8.0.40-log": v80, "8.1.0": v80, "8.2.0": v80, "8.4.3": v97, "9.0.1": v97, "9.7.4-2": v97, "10.0.0": v97, "unreadable": v97,
+		"8.0.26": v80, "8.0.40-log": v80, "8.1.0": v80, "8.2.0": v80, "8.4.3": v97, "9.0.1": v97, "9.7.4-2": v97,
+		"10.0.0": v97, "unreadable": v97,
 		"8.3.0": strings.Replace(strings.Replace(v97, "08000000000000", "08000000080808", 1), "6200", "6300", 1),
 	} {
 		ev := AppendFormatDescription(nil, Header{}, version, 0)
@@ -265,7 +269,8 @@ func TestIgnorable(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	ev := AppendQuery(nil, Header{ServerID: 1}, 77, "app", "BEGIN")
-	if q, err := ParseQuery(ev); err != nil || q.ThreadID != 77 || string(q.Schema) != "app" || string(q.SQL) != "BEGIN" || q.HasXID || VerifyChecksum(ev) != nil {
+	if q, err := ParseQuery(ev); err != nil || q.ThreadID != 77 || string(q.Schema) != "app" || string(q.SQL) != "BEGIN" ||
+		q.HasXID || VerifyChecksum(ev) != nil {
 		t.Errorf("%+v, %v", q, err)
 	}
 	vars := func(b ...byte) []byte {
@@ -318,7 +323,8 @@ func TestQuery(t *testing.T) {
 	if q, err := ParseQuery(vars(xid[:8]...)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("cut xid: %+v, %v", q, err)
 	}
-	noZero := AppendEvent(nil, Header{Type: TypeQuery}, []byte("\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00dxSELECT"))
+	noZero := AppendEvent(nil, Header{Type: TypeQuery},
+		[]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00dxSELECT"))
 	if _, err := ParseQuery(noZero); !errors.Is(err, ErrMalformed) {
 		t.Error(err)
 	}
@@ -328,7 +334,8 @@ func TestCommitEvents(t *testing.T) {
 	if _, err := ParseXID(AppendEvent(nil, Header{Type: TypeXID}, make([]byte, 7))); !errors.Is(err, ErrMalformed) {
 		t.Error(err)
 	}
-	if x, err := ParseXID(AppendEvent(nil, Header{Type: TypeXID}, []byte{1, 2, 0, 0, 0, 0, 0, 0})); err != nil || x != 513 {
+	if x, err := ParseXID(AppendEvent(nil, Header{Type: TypeXID}, []byte{1, 2, 0, 0, 0, 0, 0, 0})); err != nil ||
+		x != 513 {
 		t.Error(x, err)
 	}
 	prepare := func(gtrid, bqual uint32, data string) []byte {
@@ -336,12 +343,14 @@ func TestCommitEvents(t *testing.T) {
 		b = binary.LittleEndian.AppendUint32(b, bqual)
 		return AppendEvent(nil, Header{Type: TypeXAPrepare}, append(b, data...))
 	}
-	if x, err := ParseXAPrepare(prepare(1, 2, "gbb")); err != nil || x != (XAPrepareEvent{true, sqlkind.XID{FormatID: 7, GTRID: "g", BQual: "bb"}}) {
+	if x, err := ParseXAPrepare(prepare(1, 2, "gbb")); err != nil ||
+		x != (XAPrepareEvent{true, sqlkind.XID{FormatID: 7, GTRID: "g", BQual: "bb"}}) {
 		t.Errorf("%+v, %v", x, err)
 	}
 	for name, ev := range map[string][]byte{
 		"cut": prepare(2, 2, "gbb"), "too long": prepare(1, 1, "gbb"), "gtrid": prepare(65, 0, strings.Repeat("x", 65)),
-		"bqual": prepare(0, 65, strings.Repeat("x", 65)), "huge": prepare(1<<32-1, 1<<32-1, "x"), "short": AppendEvent(nil, Header{Type: TypeXAPrepare}, []byte{1}),
+		"bqual": prepare(0, 65, strings.Repeat("x", 65)), "huge": prepare(1<<32-1, 1<<32-1, "x"),
+		"short": AppendEvent(nil, Header{Type: TypeXAPrepare}, []byte{1}),
 	} {
 		if _, err := ParseXAPrepare(ev); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
@@ -355,24 +364,28 @@ func TestGTIDEvent(t *testing.T) {
 	body := bytes.Clone(Body(ev))
 	anonymous := bytes.Clone(body)
 	copy(anonymous[1:25], make([]byte, 24))
-	if g, err := ParseGTID(AppendEvent(nil, Header{Type: TypeAnonymousGTID}, anonymous)); err != nil || !g.GTID.IsZero() || g.SequenceNumber != 1 || g.TransactionLength == 0 {
+	if g, err := ParseGTID(AppendEvent(nil, Header{Type: TypeAnonymousGTID}, anonymous)); err != nil || !g.GTID.IsZero() ||
+		g.SequenceNumber != 1 || g.TransactionLength == 0 {
 		t.Errorf("anonymous: %+v, %v", g, err)
 	}
 	// On a replica the original commit time and version follow the immediate ones, and top bits say so.
 	replica := bytes.Clone(body[:42])
 	replica = append(replica, 1, 0, 0, 0, 0, 0, 0x80, 2, 0, 0, 0, 0, 0, 0, 200)
 	replica = append(replica, 0x4a, 0x38, 1, 0x80, 0x49, 0x38, 1, 0)
-	if g, err := ParseGTID(AppendEvent(nil, Header{Type: TypeGTID}, replica)); err != nil || g.ImmediateCommit != 1 || g.OriginalCommit != 2 || g.TransactionLength != 200 || g.ImmediateVersion != 79946 {
+	if g, err := ParseGTID(AppendEvent(nil, Header{Type: TypeGTID}, replica)); err != nil || g.ImmediateCommit != 1 ||
+		g.OriginalCommit != 2 || g.TransactionLength != 200 || g.ImmediateVersion != 79946 {
 		t.Errorf("replica: %+v, %v", g, err)
 	}
 	for name, ev := range map[string][]byte{
 		"anonymous with GNO": AppendEvent(nil, Header{Type: TypeAnonymousGTID}, body),
 		"no GNO":             AppendEvent(nil, Header{Type: TypeGTID}, anonymous),
-		"negative GNO":       AppendEvent(nil, Header{Type: TypeGTID}, append(append(bytes.Clone(body[:24]), 0x80), body[25:]...)),
-		"clock code":         AppendEvent(nil, Header{Type: TypeGTID}, append(append(bytes.Clone(body[:25]), 1), body[26:]...)),
-		"cut":                AppendEvent(nil, Header{Type: TypeGTID}, body[:len(body)-1]),
-		"not a GTID":         AppendRollback(nil, Header{}),
-		"tagged, empty":      AppendEvent(nil, Header{Type: TypeGTIDTagged}, nil),
+		"negative GNO": AppendEvent(nil, Header{Type: TypeGTID}, append(append(bytes.Clone(body[:24]), 0x80),
+			body[25:]...)),
+		"clock code": AppendEvent(nil, Header{Type: TypeGTID},
+			append(append(bytes.Clone(body[:25]), 1), body[26:]...)),
+		"cut":           AppendEvent(nil, Header{Type: TypeGTID}, body[:len(body)-1]),
+		"not a GTID":    AppendRollback(nil, Header{}),
+		"tagged, empty": AppendEvent(nil, Header{Type: TypeGTIDTagged}, nil),
 	} {
 		if g, err := ParseGTID(ev); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %+v, %v", name, g, err)
@@ -435,7 +448,8 @@ func TestPositionOf(t *testing.T) {
 		logPos uint32
 		want   uint64
 	}{
-		{4, 100, 100}, {1<<32 - 10, 5, 1<<32 + 5}, {1<<32 + 5, 200, 1<<32 + 200}, {3<<32 - 1, 0, 3 << 32}, {1<<32 - 1, 1<<32 - 1, 1<<32 - 1},
+		{4, 100, 100}, {1<<32 - 10, 5, 1<<32 + 5}, {1<<32 + 5, 200, 1<<32 + 200}, {3<<32 - 1, 0, 3 << 32},
+		{1<<32 - 1, 1<<32 - 1, 1<<32 - 1},
 	} {
 		if got := PositionOf(test.start, test.logPos); got != test.want {
 			t.Errorf("PositionOf(%d, %d) = %d, want %d", test.start, test.logPos, got, test.want)
@@ -445,8 +459,9 @@ func TestPositionOf(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
-		TypeQuery.String(): "Query", TypeGTIDTagged.String(): "Gtid_tagged_log_event", EventType(99).String(): "type 99", EventType(6).String(): "type 6",
-		RowsXID.String(): "rows-xid", Payload.String(): "payload", Kind(99).String(): "unknown", End.String(): "end", Boundary(9).String(): "unknown",
+		TypeQuery.String(): "Query", TypeGTIDTagged.String(): "Gtid_tagged_log_event", EventType(99).String(): "type 99",
+		EventType(6).String(): "type 6", RowsXID.String(): "rows-xid", Payload.String(): "payload", Kind(99).
+					String(): "unknown", End.String(): "end", Boundary(9).String(): "unknown",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -115,7 +115,8 @@ func details(t *testing.T, h Header, ev []byte) string {
 	case TypeFormatDescription:
 		d, err := ParseFormatDescription(ev)
 		must(err)
-		return fmt.Sprintf(" version=%s types=%d checksum=%d created=%t flags=%#x", d.ServerVersion, len(d.PostHeaderLens), d.Checksum, d.Created != 0, h.Flags)
+		return fmt.Sprintf(" version=%s types=%d checksum=%d created=%t flags=%#x", d.ServerVersion, len(d.PostHeaderLens),
+			d.Checksum, d.Created != 0, h.Flags)
 	case TypePreviousGTIDs:
 		s, err := ParsePreviousGTIDs(ev)
 		must(err)
@@ -123,7 +124,8 @@ func details(t *testing.T, h Header, ev []byte) string {
 	case TypeGTID, TypeGTIDTagged:
 		g, err := ParseGTID(ev)
 		must(err)
-		return fmt.Sprintf(" %v length=%d last_committed=%d sequence=%d sbr=%t version=%d", g.GTID, g.TransactionLength, g.LastCommitted, g.SequenceNumber, g.MayHaveSBR, g.ImmediateVersion)
+		return fmt.Sprintf(" %v length=%d last_committed=%d sequence=%d sbr=%t version=%d", g.GTID, g.TransactionLength,
+			g.LastCommitted, g.SequenceNumber, g.MayHaveSBR, g.ImmediateVersion)
 	case TypeQuery:
 		q, err := ParseQuery(ev)
 		must(err)
@@ -204,7 +206,8 @@ func checkText(t *testing.T, h Header, ev []byte, server string) {
 		// A server that has seen a tag writes the tagged form from then on, even for a set without tags.
 		sameForm := set.HasTags() == (Body(ev)[7] == 1)
 		if err != nil || !again.Equal(set) || (sameForm && !bytes.Equal(again.AppendBinary(nil), Body(ev))) {
-			t.Errorf("PREVIOUS_GTIDS from text: %v (%v), encoded % x, the server writes % x", again, err, again.AppendBinary(nil), Body(ev))
+			t.Errorf("PREVIOUS_GTIDS from text: %v (%v), encoded % x, the server writes % x", again, err,
+				again.AppendBinary(nil), Body(ev))
 		}
 	case TypeGTID, TypeGTIDTagged:
 		g, err := ParseGTID(ev)

@@ -69,7 +69,8 @@ func parseGTID(ev []byte, lastTag string) (GTIDEvent, error) {
 	if err != nil {
 		return GTIDEvent{}, err
 	}
-	if anonymous := h.Type == TypeAnonymousGTID; anonymous != (e.GTID.GNO == 0) || e.GTID.GNO < 0 || e.GTID.GNO > gtid.MaxGNO {
+	if anonymous := h.Type == TypeAnonymousGTID; anonymous != (e.GTID.GNO == 0) || e.GTID.GNO < 0 ||
+		e.GTID.GNO > gtid.MaxGNO {
 		return GTIDEvent{}, fmt.Errorf("%w: %v with sequence number %d", ErrMalformed, h.Type, e.GTID.GNO)
 	}
 	if h.Type == TypeAnonymousGTID {

@@ -62,7 +62,8 @@ func TestMysqlbinlog(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := exec.CommandContext(t.Context(), needs.Tool(t, "mysqlbinlog"), "--no-defaults", "--verify-binlog-checksum", path).Run(); err == nil {
+	if err := exec.CommandContext(t.Context(), needs.Tool(t, "mysqlbinlog"), "--no-defaults", "--verify-binlog-checksum",
+		path).Run(); err == nil {
 		t.Error("mysqlbinlog takes a wrong checksum")
 	}
 }

@@ -70,7 +70,8 @@ func checkPacked(t *testing.T, got []byte, want TrxInfo, trx []byte) {
 		payload, rest = ev, next
 	}
 	info := *a.Trx()
-	if a.InTransaction() || info.Kind != Payload || info.GTID != want.GTID || info.ThreadID != want.ThreadID || info.Special || info.LastCommitted != want.LastCommitted {
+	if a.InTransaction() || info.Kind != Payload || info.GTID != want.GTID || info.ThreadID != want.ThreadID ||
+		info.Special || info.LastCommitted != want.LastCommitted {
 		t.Errorf("packed, %v is %+v; it was %+v", want.GTID, info, want)
 	}
 	if info.TransactionLength != 0 && info.TransactionLength != uint64(len(got)) {
@@ -85,7 +86,8 @@ func checkPacked(t *testing.T, got []byte, want TrxInfo, trx []byte) {
 	for len(rest) > 0 {
 		_, ev, next, _ := Cut(rest)
 		n := len(ev) - ChecksumLen
-		if len(inner) < n || decodeHeader(inner).EventSize != uint32(n) || !bytes.Equal(inner[HeaderLen:n], ev[HeaderLen:n]) || !bytes.Equal(inner[:9], ev[:9]) {
+		if len(inner) < n || decodeHeader(inner).EventSize != uint32(n) ||
+			!bytes.Equal(inner[HeaderLen:n], ev[HeaderLen:n]) || !bytes.Equal(inner[:9], ev[:9]) {
 			t.Fatalf("%v: %v differs in the payload", want.GTID, TypeOf(ev))
 		}
 		inner, rest = inner[n:], next
@@ -98,7 +100,8 @@ func checkPacked(t *testing.T, got []byte, want TrxInfo, trx []byte) {
 // TestAppendPacked packs what real servers wrote; mysqlbinlog reads the files as it reads those that the server wrote
 // itself.
 func TestAppendPacked(t *testing.T) {
-	for name, want := range map[string]int{"dml-1": 5, "statement-1": 7, "ddl-1": 1, "tagged-2": 1, "xa-1": 0, "payload-1": 0, "account-1": 0} {
+	for name, want := range map[string]int{"dml-1": 5, "statement-1": 7, "ddl-1": 1, "tagged-2": 1, "xa-1": 0,
+		"payload-1": 0, "account-1": 0} {
 		t.Run(name, func(t *testing.T) {
 			data, _ := sample(t, name)
 			out, packed := packedLog(t, data)
@@ -149,7 +152,8 @@ func TestNotPacked(t *testing.T) {
 	if _, ok, err := AppendPacked(nil, bytes.Join([][]byte{gtidEvent, begin, table, row, xid}, nil)); !ok || err != nil {
 		t.Errorf("the same in order is not packed: %v", err)
 	}
-	if _, ok, err := AppendPacked(nil, append(bytes.Join([][]byte{gtidEvent, begin, table, row}, nil), xid[:len(xid)-1]...)); ok || err == nil {
+	if _, ok, err := AppendPacked(nil, append(bytes.Join([][]byte{gtidEvent, begin, table, row}, nil),
+		xid[:len(xid)-1]...)); ok || err == nil {
 		t.Error("an event that is cut off was packed")
 	}
 }
@@ -248,7 +252,8 @@ func TestWaitsForAll(t *testing.T) {
 		}
 	}
 	_, events := sample(t, "account-1")
-	if ev := firstOf(t, events, TypeGTID); !WaitsForAll(ev, nil) || WaitsForAll(ev[:HeaderLen], nil) || WaitsForAll(nil, nil) {
+	if ev := firstOf(t, events, TypeGTID); !WaitsForAll(ev, nil) || WaitsForAll(ev[:HeaderLen], nil) ||
+		WaitsForAll(nil, nil) {
 		t.Error("an end of the input")
 	}
 }

@@ -111,7 +111,8 @@ func appendPayload(dst []byte, h Header, events []byte, size int) []byte {
 	start := len(dst)
 	h.Type, h.Flags = TypeTransactionPayload, 0
 	dst = h.Append(dst)
-	for _, f := range [][2]uint64{{payloadCompression, uint64(CompressionNone)}, {payloadUncompressedSize, uint64(size)}, {payloadSize, uint64(size)}} {
+	for _, f := range [][2]uint64{{payloadCompression, uint64(CompressionNone)}, {payloadUncompressedSize, uint64(size)},
+		{payloadSize, uint64(size)}} {
 		dst = appendPacked(dst, f[0])
 		dst = appendPacked(dst, packedLen(f[1]))
 		dst = appendPacked(dst, f[1])

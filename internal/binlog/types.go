@@ -52,7 +52,8 @@ var typeNames = [...]string{
 	TypeDeleteRows: "Delete_rows", TypeGTID: "Gtid", TypeAnonymousGTID: "Anonymous_Gtid",
 	TypePreviousGTIDs: "Previous_gtids", TypeTransactionContext: "Transaction_context", TypeViewChange: "View_change",
 	TypeXAPrepare: "XA_prepare", TypePartialUpdateRows: "Update_rows_partial",
-	TypeTransactionPayload: "Transaction_payload", TypeHeartbeatV2: "Heartbeat_v2", TypeGTIDTagged: "Gtid_tagged_log_event",
+	TypeTransactionPayload: "Transaction_payload", TypeHeartbeatV2: "Heartbeat_v2",
+	TypeGTIDTagged: "Gtid_tagged_log_event",
 }
 
 // String gives the name that SHOW BINLOG EVENTS prints, or "type N".

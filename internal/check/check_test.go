@@ -31,8 +31,10 @@ func TestSpanCondition(t *testing.T) {
 		{span{t: one}, ""},
 		{span{t: &table{where: "User <> 'root'"}}, " WHERE (User <> 'root')"},
 		{span{t: one, from: []string{"-5"}}, " WHERE `id` >= -5 AND ((`id` > -5))"},
-		{span{t: one, from: []string{"1"}, to: []string{"9"}}, " WHERE `id` >= 1 AND ((`id` > 1)) AND `id` <= 9 AND ((`id` <= 9))"},
-		{span{t: two, to: []string{"78", "2024-02-29"}}, " WHERE `a``b` <= " + x + " AND ((`a``b` < " + x + ") OR (`a``b` = " + x + " AND `day` <= '2024-02-29'))"},
+		{span{t: one, from: []string{"1"}, to: []string{"9"}},
+			" WHERE `id` >= 1 AND ((`id` > 1)) AND `id` <= 9 AND ((`id` <= 9))"},
+		{span{t: two, to: []string{"78", "2024-02-29"}}, " WHERE `a``b` <= " + x + " AND ((`a``b` < " + x +
+			") OR (`a``b` = " + x + " AND `day` <= '2024-02-29'))"},
 	} {
 		if got := c.s.condition(); got != c.want {
 			t.Errorf("%s, not %s", got, c.want)
@@ -50,8 +52,9 @@ func TestShown(t *testing.T) {
 		c       column
 		v, want string
 	}{
-		{text("a"), "53C39F", "'Sß'"}, {text("a"), "FF", "0xFF"}, {text("a"), "00", "0x00"}, {latin, "61", "'a'"}, {latin, "DF", "0xDF"}, {utf16, "0061", "0x0061"},
-		{col("b", "varbinary"), "61", "0x61"}, {col("b", "int"), "-7", "-7"}, {col("b", "date"), "2024-02-29", "'2024-02-29'"},
+		{text("a"), "53C39F", "'Sß'"}, {text("a"), "FF", "0xFF"}, {text("a"), "00", "0x00"}, {latin, "61", "'a'"},
+		{latin, "DF", "0xDF"}, {utf16, "0061", "0x0061"}, {col("b", "varbinary"), "61", "0x61"},
+		{col("b", "int"), "-7", "-7"}, {col("b", "date"), "2024-02-29", "'2024-02-29'"},
 	} {
 		if got := c.c.shown(c.v); got != c.want {
 			t.Errorf("%s %s: %s, not %s", c.c.charset, c.v, got, c.want)
@@ -131,7 +134,8 @@ func set(t *testing.T, s string) gtid.Set {
 func TestParseOwned(t *testing.T) {
 	for owned, want := range map[string]string{
 		"": "", leaderUUID + ":7#31": leaderUUID + ":7", leaderUUID + ":7#31#32:9#40": leaderUUID + ":7:9",
-		leaderUUID + ":7#31,\n3e11fa47-71ca-11e1-9e33-c80aa9429562:tag:5#9": leaderUUID + ":7,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag:5",
+		leaderUUID + ":7#31,\n3e11fa47-71ca-11e1-9e33-c80aa9429562:tag:5#9": leaderUUID +
+			":7,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag:5",
 	} {
 		if got, err := parseOwned(owned); err != nil || !got.Equal(set(t, want)) {
 			t.Errorf("%q: %s %v", owned, got, err)
@@ -145,9 +149,10 @@ func TestFollows(t *testing.T) {
 	f := &node{name: "n2", uuid: n2, never: set(t, leaderUUID+":1")}
 	leader := set(t, leaderUUID+":1-100")
 	for text, want := range map[string]error{
-		leaderUUID + ":2-90":                                                 nil,
-		leaderUUID + ":2-90," + n2.String() + ":1":                           nil,      // a statement of its own
-		leaderUUID + ":2-101":                                                errMoved, // of a leader that the one with the lock does not know
+		leaderUUID + ":2-90":                       nil,
+		leaderUUID + ":2-90," + n2.String() + ":1": nil, // a statement of its own
+		// of a leader that the one with the lock does not know
+		leaderUUID + ":2-101":                                                errMoved,
 		gtid.IncarnationUUID(1, 3, 1).String() + ":1":                        errMoved,
 		leaderUUID + ":1-90":                                                 errMoved, // it came after all
 		"3e11fa47-71ca-11e1-9e33-c80aa9429562:1":                             errMoved,
@@ -162,7 +167,8 @@ func TestFollows(t *testing.T) {
 // TestPassed: what a follower still lacks of the leader's is not in the log once it has executed something later.
 func TestPassed(t *testing.T) {
 	had, now := set(t, leaderUUID+":1-50"), set(t, leaderUUID+":1-90")
-	for has, want := range map[string]bool{"": false, leaderUUID + ":2-49": false, leaderUUID + ":2-50": false, leaderUUID + ":2-51": true} {
+	for has, want := range map[string]bool{"": false, leaderUUID + ":2-49": false, leaderUUID + ":2-50": false,
+		leaderUUID + ":2-51": true} {
 		if got := passed(had, set(t, has), now); got != want {
 			t.Errorf("%s: %v", has, got)
 		}
@@ -185,7 +191,8 @@ func TestPlan(t *testing.T) {
 		"none":        {},
 	} {
 		wrong, _, err := plan(Result{Leader: "n1", Nodes: []string{"n1", "n2", "n3"}, Differences: c.differences})
-		if strings.Join(wrong, " ") != c.wrong || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if strings.Join(wrong, " ") != c.wrong || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v %v", name, wrong, err)
 		}
 	}
@@ -193,10 +200,12 @@ func TestPlan(t *testing.T) {
 
 func TestDataNodes(t *testing.T) {
 	member := func(name, state, epoch string) api.MemberView {
-		return api.MemberView{Name: name, State: state, Reason: "why", MySQL: &api.MySQLView{Epoch: epoch, ReadOnly: epoch == ""}}
+		return api.MemberView{Name: name, State: state, Reason: "why", MySQL: &api.MySQLView{Epoch: epoch,
+			ReadOnly: epoch == ""}}
 	}
 	logger := api.MemberView{Name: "l1", State: api.StateHealthy}
-	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{member("n1", api.StateHealthy, "4/7"), member("n2", api.StateHealthy, ""), member("n3", api.StateSeeding, ""), logger}}
+	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{member("n1", api.StateHealthy, "4/7"),
+		member("n2", api.StateHealthy, ""), member("n3", api.StateSeeding, ""), logger}}
 	members, away, err := dataNodes(v)
 	if err != nil || len(members) != 2 || len(away) != 1 || away["n3"] != "it is seeding: why" {
 		t.Errorf("%v %v %v", members, away, err)
@@ -239,8 +248,9 @@ func TestAdapt(t *testing.T) {
 		cut  bool
 		want int
 	}{
-		{time.Millisecond, false, 4000}, {125 * time.Millisecond, false, 8000}, {time.Second, false, 2000}, {0, false, 2000}, {time.Millisecond, true, 1000},
-		{time.Millisecond, false, 1250}, {time.Millisecond, true, 625}, {time.Hour, false, leastChunk},
+		{time.Millisecond, false, 4000}, {125 * time.Millisecond, false, 8000}, {time.Second, false, 2000}, {0, false, 2000},
+		{time.Millisecond, true, 1000}, {time.Millisecond, false, 1250}, {time.Millisecond, true, 625},
+		{time.Hour, false, leastChunk},
 	} {
 		c.slowest, c.cut = step.took, step.cut
 		if c.adapt(); c.chunk != step.want || c.slowest != 0 || c.cut {
@@ -271,7 +281,8 @@ func TestState(t *testing.T) {
 		}
 	}
 	c, st, err = run()
-	if err != nil || !st.has(a) || st.has(b) || fmt.Sprint(st.at(b)) != "[77]" || c.res.Rows != 10 || len(c.res.Differences) != 1 {
+	if err != nil || !st.has(a) || st.has(b) || fmt.Sprint(st.at(b)) != "[77]" || c.res.Rows != 10 ||
+		len(c.res.Differences) != 1 {
 		t.Fatalf("%+v %+v %v", st, c.res, err)
 	}
 	changed := *b
@@ -293,13 +304,15 @@ func TestState(t *testing.T) {
 func TestDifferenceText(t *testing.T) {
 	d := Difference{Table: "shop.orders", Kind: KindRows, Key: "id", From: "5", Count: 2, Wrong: []string{"n3"},
 		Rows: []Row{{Key: "7", Hash: map[string]string{"n1": "62EB138F77061111", "n3": Absent}, Columns: []string{"note"}}}}
-	want := "shop.orders: rows differ on n3: 2 rows, (id) after (5) up to (the end)\n  (7): n1 62EB138F7706 n3 absent; columns note\n  … and 1 more"
+	want :=
+		"shop.orders: rows differ on n3: 2 rows, (id) after (5) up to (the end)\n  (7): n1 62EB138F7706 n3 absent; columns note\n  … and 1 more"
 	if got := d.String(); got != want {
 		t.Errorf("%s\nnot\n%s", got, want)
 	}
 }
 
-// TestFinal: what no other session would answer differently is not tried again. The checker would open sessions again, which this one cannot.
+// TestFinal: what no other session would answer differently is not tried again. The checker would open sessions again,
+// which this one cannot.
 func TestFinal(t *testing.T) {
 	for _, end := range []error{ErrNoTable, ErrNoAccount, ErrAlone} {
 		c := &checker{leader: &node{}, o: Options{Say: func(string, ...any) { t.Errorf("%v: tried again", end) }}}

@@ -213,7 +213,8 @@ type sighting struct {
 
 // report turns what was seen into a Difference.
 func (c *checker) report(ctx context.Context, s span, seen *sighting) {
-	d := Difference{Table: s.t.String(), Kind: KindRows, Key: s.t.keyNames(), From: s.t.shown(s.from), To: s.t.shown(s.to), Count: len(seen.rows), At: oneLine(seen.at)}
+	d := Difference{Table: s.t.String(), Kind: KindRows, Key: s.t.keyNames(), From: s.t.shown(s.from), To: s.t.shown(s.to),
+		Count: len(seen.rows), At: oneLine(seen.at)}
 	wrong := map[string]bool{}
 	undecided := false
 	for _, key := range slices.Sorted(maps.Keys(seen.rows)) {
@@ -223,7 +224,8 @@ func (c *checker) report(ctx context.Context, s span, seen *sighting) {
 			wrong[name] = true
 		}
 		if len(d.Rows) < maxRows {
-			d.Rows = append(d.Rows, Row{Key: s.t.shown(seen.keys[key]), Hash: seen.rows[key], Columns: c.columns(ctx, s.t, seen.keys[key])})
+			d.Rows = append(d.Rows, Row{Key: s.t.shown(seen.keys[key]), Hash: seen.rows[key],
+				Columns: c.columns(ctx, s.t, seen.keys[key])})
 		}
 	}
 	if undecided {

@@ -21,12 +21,14 @@
 //
 // Three things can void that, and each is looked for before a difference is believed:
 //
-//   - Another node leads, and the transaction with the lock lives on in a server that does not know it yet. Then followers have executed GTIDs that
-//     the leader, asked last, has neither executed nor owns (statements that a follower has run for itself aside). And the epoch of the leader
-//     (incarnation and term) must still be the one of when the sessions were opened.
+//   - Another node leads, and the transaction with the lock lives on in a server that does not know it yet. Then
+//     followers have executed GTIDs that the leader, asked last, has neither executed nor owns (statements that a
+//     follower has run for itself aside). And the epoch of the leader (incarnation and term) must still be the one of
+//     when the sessions were opened.
 //   - The transaction has ended: the last question goes through its own connection.
-//   - GTIDs that never come, of statements that a leader has run before it opened writes. They are set aside when the sessions are
-//     opened: what a follower without lag still lacks. One of them that comes after all voids the comparison.
+//   - GTIDs that never come, of statements that a leader has run before it opened writes. They are set aside when the
+//     sessions are opened: what a follower without lag still lacks. One of them that comes after all voids the
+//     comparison.
 //
 // A difference is believed when it was seen twice. An XA transaction that is prepared keeps its locks, so a range with
 // one is tried again, and said to be not checked in the end. A statement that waits for the metadata lock (DDL) waits

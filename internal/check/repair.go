@@ -32,8 +32,9 @@ func Repair(ctx context.Context, o Options, r Result) (Result, error) {
 func plan(r Result) (wrong, tables []string, err error) {
 	for _, d := range r.Differences {
 		if len(d.Wrong) == 0 {
-			return nil, nil, fmt.Errorf("%s: there is no majority that could be right; decide which node is, move leadership to it (trireme switchover --to NODE), "+
-				"and copy it to each of the others (trireme reinit NODE)", d.Table)
+			return nil, nil,
+				fmt.Errorf("%s: there is no majority that could be right; decide which node is, move leadership to it (trireme switchover --to NODE), "+
+					"and copy it to each of the others (trireme reinit NODE)", d.Table)
 		}
 		wrong, tables = append(wrong, d.Wrong...), append(tables, d.Table)
 	}
@@ -45,9 +46,12 @@ func plan(r Result) (wrong, tables []string, err error) {
 	}
 	right := slices.DeleteFunc(slices.Clone(r.Nodes), func(n string) bool { return slices.Contains(wrong, n) })
 	if len(right) == 0 {
-		return nil, nil, fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is right", strings.Join(r.Nodes, ", "))
+		return nil, nil,
+			fmt.Errorf("each of %s differs from the others somewhere: restore a backup, or decide which one is right",
+				strings.Join(r.Nodes, ", "))
 	}
-	return nil, nil, api.Errorf(api.KindNeeded, "%s leads and is the one that differs: a leader's data is not thrown away", r.Leader).
+	return nil, nil, api.Errorf(api.KindNeeded, "%s leads and is the one that differs: a leader's data is not thrown away",
+		r.Leader).
 		With("move leadership first (trireme switchover --to %s), then repair", right[0])
 }
 
@@ -66,7 +70,8 @@ func reinit(ctx context.Context, o Options, name string) error {
 	last := ""
 	for {
 		m, err := member(ctx, o, name)
-		if err == nil && m.State == api.StateHealthy && m.MySQL != nil && m.MySQL.PID != 0 && m.MySQL.PID != before.MySQL.PID {
+		if err == nil && m.State == api.StateHealthy && m.MySQL != nil && m.MySQL.PID != 0 &&
+			m.MySQL.PID != before.MySQL.PID {
 			o.Say("%s is healthy again", name)
 			return nil
 		}

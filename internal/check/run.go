@@ -34,7 +34,8 @@ const fast, slow = 4, 1.25
 
 // Run compares all nodes. What they differ in is in the result; the error is why the run could not be finished.
 func Run(ctx context.Context, o Options) (Result, error) {
-	c := &checker{o: o, res: &Result{Began: time.Now().UTC(), Differences: []Difference{}, NotChecked: []NotChecked{}}, away: map[string]string{}}
+	c := &checker{o: o, res: &Result{Began: time.Now().UTC(), Differences: []Difference{}, NotChecked: []NotChecked{}},
+		away: map[string]string{}}
 	defer c.close()
 	if err := c.connect(ctx); err != nil {
 		return *c.res, err
@@ -116,7 +117,8 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 // final errors are not cured by sessions opened again.
 func final(err error) bool {
 	n := errorNumber(err)
-	return errors.Is(err, ErrNoAccount) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrAlone) || errors.Is(err, errUnstable) || errors.Is(err, errBusy) || changed(err) ||
+	return errors.Is(err, ErrNoAccount) || errors.Is(err, ErrNoTable) || errors.Is(err, ErrAlone) ||
+		errors.Is(err, errUnstable) || errors.Is(err, errBusy) || changed(err) ||
 		n == erTableAccessDenied || n == erColumnAccessDenied
 }
 
@@ -197,7 +199,8 @@ func (c *checker) compareDefinitions(ctx context.Context) (map[string]*table, []
 		}
 	}
 	for _, o := range c.o.Only {
-		if !ofAccounts(o) && !slices.ContainsFunc(slices.Collect(maps.Keys(names)), func(name string) bool { return name == o || strings.HasPrefix(name, o+".") }) {
+		if !ofAccounts(o) && !slices.ContainsFunc(slices.Collect(maps.Keys(names)),
+			func(name string) bool { return name == o || strings.HasPrefix(name, o+".") }) {
 			return nil, nil, fmt.Errorf("%w %q to the account %q; give SCHEMA or SCHEMA.TABLE", ErrNoTable, o, c.o.User)
 		}
 	}
@@ -254,7 +257,8 @@ func (c *checker) table(ctx context.Context, t *table, st *state) error {
 	case n == erTableAccessDenied || n == erColumnAccessDenied:
 		c.skip(t.String(), fmt.Sprintf("the account lacks the rights (docs/ops/check.md): %v", err))
 	case errors.Is(err, errBusy):
-		c.skip(t.String(), fmt.Sprintf("from row %d on: %v; see performance_schema.data_locks and XA RECOVER on %s", c.res.Rows-began, err, c.leader.name))
+		c.skip(t.String(), fmt.Sprintf("from row %d on: %v; see performance_schema.data_locks and XA RECOVER on %s",
+			c.res.Rows-began, err, c.leader.name))
 	case errors.Is(err, errUnstable):
 		c.skip(t.String(), fmt.Sprintf("%v and cannot be compared in parts: %s; give it a primary key", err, t.keyless))
 	default:

@@ -52,8 +52,9 @@ func OpenSQL(addr, user, password string, variables map[string]string) (*sql.DB,
 func open(ctx context.Context, name, host string, port int, user, password string) (*node, error) {
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
 	db, err := OpenSQL(addr, user, password, map[string]string{
-		"sql_mode": "''", "time_zone": "'+00:00'", "transaction_isolation": "'REPEATABLE-READ'", "autocommit": "1", "completion_type": "0",
-		"lock_wait_timeout": "2", "innodb_lock_wait_timeout": "1", "max_execution_time": "0", "wait_timeout": "600", "sql_select_limit": "DEFAULT",
+		"sql_mode": "''", "time_zone": "'+00:00'", "transaction_isolation": "'REPEATABLE-READ'", "autocommit": "1",
+		"completion_type": "0", "lock_wait_timeout": "2", "innodb_lock_wait_timeout": "1", "max_execution_time": "0",
+		"wait_timeout": "600", "sql_select_limit": "DEFAULT",
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func open(ctx context.Context, name, host string, port int, user, password strin
 	}
 	if err != nil {
 		_ = n.db.Close()
-		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == erAccessDenied || e.Number == erAccessDeniedDB) {
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok &&
+			(e.Number == erAccessDenied || e.Number == erAccessDeniedDB) {
 			return nil, fmt.Errorf("%w on %s (%s): %w; docs/ops/check.md shows how to make one", ErrNoAccount, name, addr, err)
 		}
 		return nil, fmt.Errorf("%s (%s): %w", name, addr, err)

@@ -51,11 +51,13 @@ func (c *checker) resume([]*table) (*state, error) {
 		return nil, fmt.Errorf("%s is not the state of a check: %w; remove it to start again", st.path, err)
 	}
 	if old.Cluster != st.Cluster || !slices.Equal(old.Only, st.Only) {
-		return nil, fmt.Errorf("%s belongs to a check of other tables or of cluster %s; remove it to start again", st.path, old.Cluster)
+		return nil, fmt.Errorf("%s belongs to a check of other tables or of cluster %s; remove it to start again", st.path,
+			old.Cluster)
 	}
 	r := old.Result
 	c.o.Say("continuing the check of %s, after %d rows", r.Began.Format(time.DateTime), r.Rows)
-	c.res.Began, c.res.Position, c.res.Tables, c.res.Rows, c.res.Ranges, c.res.Locked = r.Began, r.Position, r.Tables, r.Rows, r.Ranges, r.Locked
+	c.res.Began, c.res.Position, c.res.Tables, c.res.Rows, c.res.Ranges, c.res.Locked = r.Began, r.Position, r.Tables,
+		r.Rows, r.Ranges, r.Locked
 	for _, d := range r.Differences {
 		if d.Kind == KindRows { // the others have been found again
 			c.res.Differences = append(c.res.Differences, d)

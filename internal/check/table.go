@@ -45,8 +45,9 @@ const systemSchemas = "('mysql','sys','information_schema','performance_schema')
 func (n *node) tables(ctx context.Context) (map[string]*table, error) {
 	const base = " FROM information_schema.TABLES t JOIN information_schema.COLUMNS c USING (TABLE_SCHEMA, TABLE_NAME)" +
 		" WHERE t.TABLE_TYPE = 'BASE TABLE' AND t.TABLE_SCHEMA NOT IN " + systemSchemas
-	list, err := n.rows(ctx, readLimit, "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COALESCE(TABLE_ROWS, 0) AS r FROM information_schema.TABLES"+
-		" WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN "+systemSchemas)
+	list, err := n.rows(ctx, readLimit,
+		"SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COALESCE(TABLE_ROWS, 0) AS r FROM information_schema.TABLES"+
+			" WHERE TABLE_TYPE = 'BASE TABLE' AND TABLE_SCHEMA NOT IN "+systemSchemas)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +57,10 @@ func (n *node) tables(ctx context.Context) (map[string]*table, error) {
 		t.rows, _ = strconv.ParseUint(r["r"], 10, 64) // an estimate
 		all[t.String()] = t
 	}
-	columns, err := n.rows(ctx, readLimit, "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS full, IS_NULLABLE AS n,"+
-		" CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra, GENERATION_EXPRESSION AS gen"+base+" ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION")
+	columns, err := n.rows(ctx, readLimit,
+		"SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, COLUMN_NAME AS name, DATA_TYPE AS type, COLUMN_TYPE AS full, IS_NULLABLE AS n,"+
+			" CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation, EXTRA AS extra, GENERATION_EXPRESSION AS gen"+base+
+			" ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION")
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +69,17 @@ func (n *node) tables(ctx context.Context) (map[string]*table, error) {
 		if t == nil {
 			continue // made in between
 		}
-		c := column{name: r["name"], dataType: strings.ToLower(r["type"]), charset: r["charset"], collation: r["collation"], nullable: r["n"] == "YES",
-			virtual: strings.Contains(r["extra"], "VIRTUAL GENERATED")}
+		c := column{name: r["name"], dataType: strings.ToLower(r["type"]), charset: r["charset"], collation: r["collation"],
+			nullable: r["n"] == "YES",
+			virtual:  strings.Contains(r["extra"], "VIRTUAL GENERATED")}
 		t.columns = append(t.columns, c)
-		t.definition += strings.Join([]string{r["name"], r["full"], r["n"], r["charset"], r["collation"], r["extra"], r["gen"]}, "\x00") + "\n"
+		t.definition += strings.Join([]string{r["name"], r["full"], r["n"], r["charset"], r["collation"], r["extra"],
+			r["gen"]}, "\x00") + "\n"
 	}
-	indexes, err := n.rows(ctx, readLimit, "SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, INDEX_NAME AS i, COLUMN_NAME AS name, SUB_PART AS part, IS_VISIBLE AS visible"+
-		" FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN "+systemSchemas+
-		" ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX")
+	indexes, err := n.rows(ctx, readLimit,
+		"SELECT TABLE_SCHEMA AS s, TABLE_NAME AS t, INDEX_NAME AS i, COLUMN_NAME AS name, SUB_PART AS part, IS_VISIBLE AS visible"+
+			" FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA NOT IN "+systemSchemas+
+			" ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME <> 'PRIMARY', INDEX_NAME, SEQ_IN_INDEX")
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +128,9 @@ func (t *table) takeKey(parts []map[string]string) {
 	t.key, t.keyName, t.keyless = key, parts[0]["i"], ""
 }
 
-// hash is an expression: SHA-256 of all columns of a row, 32 bytes, never NULL. Every value is followed by a comma; none that is not of a known
-// form has one inside, as strings have their length in front and long values are hashes. NULL is the letter N, which no value is.
+// hash is an expression: SHA-256 of all columns of a row, 32 bytes, never NULL. Every value is followed by a comma;
+// none that is not of a known form has one inside, as strings have their length in front and long values are hashes.
+// NULL is the letter N, which no value is.
 func (t *table) hash() string {
 	var parts []string
 	for _, c := range t.columns {
@@ -161,7 +168,8 @@ func (c column) form() string {
 // comparable: a value of the column can be written into a statement so that it is the same.
 func (c column) comparable() bool {
 	switch c.dataType {
-	case "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "date", "time", "datetime", "timestamp", "enum", "set",
+	case "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "date", "time", "datetime", "timestamp",
+		"enum", "set",
 		"char", "varchar", "binary", "varbinary":
 		return true
 	}
@@ -197,7 +205,8 @@ func (c column) literal(v string) string {
 func (c column) shown(v string) string {
 	switch c.dataType {
 	case "char", "varchar":
-		if b, err := fromHex(v); err == nil && (asciiOnly(b) && !strings.HasPrefix(c.charset, "utf16") && c.charset != "utf32" && c.charset != "ucs2" ||
+		if b, err := fromHex(v); err == nil && (asciiOnly(b) && !strings.HasPrefix(c.charset, "utf16") &&
+			c.charset != "utf32" && c.charset != "ucs2" ||
 			printable(b) && strings.HasPrefix(c.charset, "utf8")) {
 			return "'" + string(b) + "'"
 		}

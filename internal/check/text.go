@@ -27,7 +27,8 @@ func (d Difference) String() string {
 		fmt.Fprintf(&b, "; %s", d.Details)
 	}
 	if d.Key != "" {
-		fmt.Fprintf(&b, ": %d rows, (%s) after (%s) up to (%s)", d.Count, d.Key, orEnd(d.From, "the start"), orEnd(d.To, "the end"))
+		fmt.Fprintf(&b, ": %d rows, (%s) after (%s) up to (%s)", d.Count, d.Key, orEnd(d.From, "the start"),
+			orEnd(d.To, "the end"))
 	}
 	for _, r := range d.Rows {
 		fmt.Fprintf(&b, "\n  (%s):", r.Key)

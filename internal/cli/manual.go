@@ -151,7 +151,8 @@ func item(w io.Writer, term, text string) { fmt.Fprintf(w, ".TP\n.B %s\n%s\n", r
 
 // roff escapes what the typesetter would read.
 func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", `\&...`, "`", `\(ga`, "“", `"`, "”", `"`).Replace(strings.TrimSpace(text))
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", `\&...`, "`", `\(ga`, "“", `"`, "”", `"`).
+		Replace(strings.TrimSpace(text))
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
 		text = `\&` + text
 	}
@@ -167,8 +168,9 @@ func (m Manual) Markdown(w io.Writer, app *kong.Application) error {
 		fmt.Fprintf(&b, "| %s | %s |\n", row[0], row[1])
 	}
 	if len(m.Kinds) > 0 {
-		b.WriteString("\n## Error kinds\n\nOf `--json` and of the HTTP API. The list is closed; a newer version may add to it.\n\n" +
-			"| kind | exit code | |\n|-|-|-|\n")
+		b.WriteString(
+			"\n## Error kinds\n\nOf `--json` and of the HTTP API. The list is closed; a newer version may add to it.\n\n" +
+				"| kind | exit code | |\n|-|-|-|\n")
 	}
 	for _, k := range m.Kinds {
 		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", k.Kind, k.Exit, cell(k.Doc))
@@ -181,7 +183,8 @@ func (m Manual) Markdown(w io.Writer, app *kong.Application) error {
 	m.common(&b, all)
 	b.WriteString("\n## Verbs\n\n| verb | |\n|-|-|\n")
 	for _, v := range all {
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", v.Path(), strings.ReplaceAll(v.FullPath(), " ", "-"), cell(sentence(v.Help)))
+		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", v.Path(), strings.ReplaceAll(v.FullPath(), " ", "-"),
+			cell(sentence(v.Help)))
 	}
 	for _, v := range all {
 		fmt.Fprintf(&b, "\n### %s\n\n    %s\n\n%s\n", v.FullPath(), usage(app, v), v.Help)

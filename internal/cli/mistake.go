@@ -91,14 +91,15 @@ func Duration(text string) (time.Duration, error) {
 }
 
 // Durations has every flag of that type read so.
-var Durations = kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
-	var text string
-	if err := ctx.Scan.PopValueInto("time", &text); err != nil {
+var Durations = kong.TypeMapper(reflect.TypeFor[time.Duration](),
+	kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var text string
+		if err := ctx.Scan.PopValueInto("time", &text); err != nil {
+			return err
+		}
+		d, err := Duration(text)
+		if err == nil {
+			target.SetInt(int64(d))
+		}
 		return err
-	}
-	d, err := Duration(text)
-	if err == nil {
-		target.SetInt(int64(d))
-	}
-	return err
-}))
+	}))

@@ -81,7 +81,8 @@ func (c *Cluster) WhyRevoked(id uint64, serial string) string {
 		case r.Serial != "" && r.Serial == serial:
 			return fmt.Sprintf("the certificate with serial %s was revoked on %s", serial, r.At.UTC().Format(time.DateTime))
 		case r.ID != 0 && r.ID == id:
-			return fmt.Sprintf("the certificates of node %q (id %d) were revoked on %s", r.Name, id, r.At.UTC().Format(time.DateTime))
+			return fmt.Sprintf("the certificates of node %q (id %d) were revoked on %s", r.Name, id, r.At.UTC().
+				Format(time.DateTime))
 		}
 	}
 	if _, member := c.MemberByID(id); id != 0 && id < c.NextID && !member {

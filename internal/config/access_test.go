@@ -21,14 +21,16 @@ func TestRevoked(t *testing.T) {
 		serial string
 		why    string // "": trusted
 	}{
-		{1, "bb", ""}, {1, "aa", "serial aa"}, {2, "cc", `node "n2"`}, {3, "dd", "not a member"}, {4, "", "not a member"}, {5, "ee", ""}, {0, "ff", ""}, {0, "aa", "serial aa"}, {0, "", ""},
+		{1, "bb", ""}, {1, "aa", "serial aa"}, {2, "cc", `node "n2"`}, {3, "dd", "not a member"}, {4, "", "not a member"},
+		{5, "ee", ""}, {0, "ff", ""}, {0, "aa", "serial aa"}, {0, "", ""},
 	} {
 		if why := c.WhyRevoked(test.id, test.serial); (why == "") != (test.why == "") || !strings.Contains(why, test.why) {
 			t.Errorf("%d %q: %q, want %q", test.id, test.serial, why, test.why)
 		}
 	}
 	c.Members = c.Members[:1]
-	if err := c.Revoke(Revocation{Serial: "ab", At: at.Add(revokedFor - time.Hour)}); err != nil || len(c.RevokedCerts) != 2 {
+	if err := c.Revoke(Revocation{Serial: "ab", At: at.Add(revokedFor - time.Hour)}); err != nil ||
+		len(c.RevokedCerts) != 2 {
 		t.Errorf("%v, %+v", err, c.RevokedCerts) // n2 is no member: its id tells
 	}
 	if err := c.Revoke(Revocation{Serial: "ac", At: at.Add(revokedFor)}); err != nil || c.WhyRevoked(0, "aa") == "" {
@@ -39,7 +41,8 @@ func TestRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Revoke(Revocation{Serial: "y", At: at.Add(revokedFor)}); err != nil || c.WhyRevoked(0, "aa") != "" || c.WhyRevoked(0, "ab") == "" {
+	if err := c.Revoke(Revocation{Serial: "y", At: at.Add(revokedFor)}); err != nil || c.WhyRevoked(0, "aa") != "" ||
+		c.WhyRevoked(0, "ab") == "" {
 		t.Errorf("the one that is the oldest makes room: %v", err)
 	}
 	if err := c.Revoke(Revocation{Serial: "z", At: at.Add(revokedFor)}); err == nil {

@@ -25,7 +25,9 @@ type Alone struct {
 func LoadAlone(path string) (Alone, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Alone{}, &Error{File: path, What: "no such file", Advice: "name one with --config; docs/ops/router.md shows what belongs in it"}
+		return Alone{},
+			&Error{File: path, What: "no such file",
+				Advice: "name one with --config; docs/ops/router.md shows what belongs in it"}
 	}
 	if err != nil {
 		return Alone{}, err
@@ -59,7 +61,8 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 	}
 	for key := range tree {
 		if key != "router" && key != "log" {
-			return Alone{}, doc.fail(key, "unknown setting of a router", "there are: nodes, ca, token_file, [router], [log]; see docs/ops/router.md")
+			return Alone{}, doc.fail(key, "unknown setting of a router",
+				"there are: nodes, ca, token_file, [router], [log]; see docs/ops/router.md")
 		}
 	}
 	n := Default()
@@ -68,7 +71,8 @@ func ParseAlone(path string, data []byte) (Alone, error) {
 		return Alone{}, err
 	}
 	if n.Router.StreamPort != 0 {
-		return Alone{}, doc.fail("router.stream_port", "is of a node only: this router has no log to serve", "read the change stream at a node")
+		return Alone{}, doc.fail("router.stream_port", "is of a node only: this router has no log to serve",
+			"read the change stream at a node")
 	}
 	a.Router, a.Log = n.Router, n.Log
 	for _, check := range []func(document) *Error{n.checkRouter, n.checkLog} {
@@ -110,7 +114,8 @@ func (a *Alone) takeToken(value any, doc document) error {
 	case value == nil:
 		return nil
 	case !ok || path == "":
-		return doc.fail("token_file", fmt.Sprintf("%v is no file", value), "`trireme token add NAME --role viewer` prints what belongs into one")
+		return doc.fail("token_file", fmt.Sprintf("%v is no file", value),
+			"`trireme token add NAME --role viewer` prints what belongs into one")
 	}
 	abs, err := doc.beside(path)
 	a.Token = abs

@@ -22,7 +22,9 @@ level = "warn"
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.CA != "/etc/trireme/ca.crt" || a.Token != "/etc/trireme/token" || len(a.Nodes) != 2 || a.RWPort != 3306 || a.ROPort != Default().Router.ROPort || a.SplitPort != Default().Router.SplitPort || a.StreamPort != 0 || a.Bind != "127.0.0.1" ||
+	if a.CA != "/etc/trireme/ca.crt" || a.Token != "/etc/trireme/token" || len(a.Nodes) != 2 || a.RWPort != 3306 ||
+		a.ROPort != Default().Router.ROPort || a.SplitPort != Default().Router.SplitPort || a.StreamPort != 0 ||
+		a.Bind != "127.0.0.1" ||
 		a.HoldTimeout.Std() != 3*time.Second || a.Log.Level != "warn" {
 		t.Fatalf("%+v", a)
 	}
@@ -39,8 +41,10 @@ level = "warn"
 		{`"127.0.0.1"`, `""`, `router.toml:5: router.bind`},
 		{`rw_port = 3306`, `stream_port = 7307`, `router.toml:6: router.stream_port: is of a node only`},
 		{`rw_port = 3306`, `rw_port = 6450`, `router.split_port: port 6450 is taken by router.rw_port`},
-		{`rw_port = 3306`, "sessions = \"pass\"\nconsistency = \"BEFORE\"", `router.toml:7: router.consistency: BEFORE cannot be kept for sessions that are not followed`},
-		{`rw_port = 3306`, "split_port = 0\nsplit_socket = \"/run/split\"", `router.toml:7: router.split_socket: needs router.split_port`},
+		{`rw_port = 3306`, "sessions = \"pass\"\nconsistency = \"BEFORE\"",
+			`router.toml:7: router.consistency: BEFORE cannot be kept for sessions that are not followed`},
+		{`rw_port = 3306`, "split_port = 0\nsplit_socket = \"/run/split\"",
+			`router.toml:7: router.split_socket: needs router.split_port`},
 		{`"3s"`, `"2h"`, `router.toml:7: router.hold_timeout`},
 		{`"warn"`, `"loud"`, `router.toml:9: log.level`},
 		{`ca = `, `ca : `, `router.toml:2: not valid TOML`},
@@ -57,7 +61,8 @@ split_socket = "/run/split"
 consistency = "BEFORE"
 max_lag = "2s"
 levels = { app = "AFTER" }`, 1)
-	if a, err = ParseAlone("/etc/trireme/router.toml", []byte(full)); err != nil || a.SplitPort != 7450 || a.SplitSocket != "/run/split" ||
+	if a, err = ParseAlone("/etc/trireme/router.toml", []byte(full)); err != nil || a.SplitPort != 7450 ||
+		a.SplitSocket != "/run/split" ||
 		a.Consistency != "BEFORE" || a.Levels["app"] != "AFTER" || a.MaxLag.Std() != 2*time.Second {
 		t.Errorf("%+v, %v", a, err)
 	}

@@ -34,7 +34,8 @@ func TestMinimalFileHasDefaults(t *testing.T) {
 	if !reflect.DeepEqual(n, want) {
 		t.Errorf("got  %+v\nwant %+v", n, want)
 	}
-	if n.MySQL.Port != 3306 || n.Router.RWPort != 6446 || n.Router.ROPort != 6447 || n.Raft.ElectionTimeout() != time.Second ||
+	if n.MySQL.Port != 3306 || n.Router.RWPort != 6446 || n.Router.ROPort != 6447 ||
+		n.Raft.ElectionTimeout() != time.Second ||
 		n.Raft.Heartbeat() != 100*time.Millisecond || n.Raft.LogCache != 64*MiB || n.MySQL.Durability != DurabilityLog {
 		t.Errorf("defaults %+v", n)
 	}
@@ -69,7 +70,8 @@ func TestStreamPortOfAnOldFile(t *testing.T) {
 
 // TestVIP: one text is a list of one, and what Render writes is read back.
 func TestVIP(t *testing.T) {
-	n, err := Parse("/f.toml", []byte(minimal+"[mysql]\nbind = \"*\"\n[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.101/24\", \"fd00::1/64\"]\n"))
+	n, err := Parse("/f.toml",
+		[]byte(minimal+"[mysql]\nbind = \"*\"\n[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.101/24\", \"fd00::1/64\"]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,69 +92,111 @@ func TestMistakes(t *testing.T) {
 	}{
 		{"not TOML", minimal + "[mysql\n", "not valid TOML: expected"},
 		{"twice", "name = \"a\"\n" + minimal, "f.toml:3: not valid TOML"},
-		{"unknown key", minimal + "[mysql]\nprot = 3307\n", "f.toml:9: mysql.prot: unknown setting; did you mean mysql.port?"},
+		{"unknown key", minimal + "[mysql]\nprot = 3307\n",
+			"f.toml:9: mysql.prot: unknown setting; did you mean mysql.port?"},
 		{"unknown section", minimal + "[mysqld]\nport = 3307\n", "f.toml:8: mysqld: unknown setting; did you mean mysql?"},
 		{"unknown top key", "clutser = \"x\"\n" + minimal, "f.toml:1: clutser: unknown setting; did you mean cluster?"},
-		{"key of another section", minimal + "[raft]\nrw_port = 1\n", "f.toml:9: raft.rw_port: unknown setting; did you mean router.rw_port?"},
+		{"key of another section", minimal + "[raft]\nrw_port = 1\n",
+			"f.toml:9: raft.rw_port: unknown setting; did you mean router.rw_port?"},
 		{"like nothing", minimal + "[raft]\nquux = 1\n", "docs/configuration.md"},
 		{"nested too deep", minimal + "[mysql.port]\nx = 1\n", "f.toml:8: mysql.port: map[x:1] is not a whole number"},
 		{"size without unit", minimal + "[raft]\nlog_cache = 64\n", `f.toml:9: raft.log_cache: 64 has no unit`},
-		{"unknown unit", minimal + "[raft]\nlog_cache = \"64MB\"\n", `f.toml:9: raft.log_cache: "64MB" is not a size; write a whole number with a unit, such as "64MiB"`},
+		{"unknown unit", minimal + "[raft]\nlog_cache = \"64MB\"\n",
+			`f.toml:9: raft.log_cache: "64MB" is not a size; write a whole number with a unit, such as "64MiB"`},
 		{"huge size", minimal + "[raft]\nlog_max = \"99999999999TiB\"\n", "too large"},
 		{"time without unit", minimal + "[router]\nhold_timeout = 10\n", "f.toml:9: router.hold_timeout: 10 has no unit"},
-		{"split port", minimal + "[router]\nsplit_port = 6447\n", `f.toml:9: router.split_port: port 6447 is taken by router.ro_port`},
-		{"stream port", minimal + "[router]\nstream_port = 6447\n", `f.toml:9: router.stream_port: port 6447 is taken by router.ro_port`},
-		{"no stream port", minimal + "[router]\nstream_port = 70000\n", `f.toml:9: router.stream_port: port 70000 is not in 1..65535`},
-		{"no split port", minimal + "[router]\nsplit_port = 70000\n", `f.toml:9: router.split_port: port 70000 is not in 1..65535`},
-		{"consistency", minimal + "[router]\nconsistency = \"STRONG\"\n", `f.toml:9: router.consistency: "STRONG" is not a level of consistency; there are EVENTUAL, `},
-		{"consistency of pass", minimal + "[router]\nsessions = \"pass\"\nconsistency = \"BEFORE\"\n", `f.toml:10: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},
-		{"consistency timeout", minimal + "[router]\nconsistency_timeout = \"0s\"\n", `f.toml:9: router.consistency_timeout: 0s is not between`},
+		{"split port", minimal + "[router]\nsplit_port = 6447\n",
+			`f.toml:9: router.split_port: port 6447 is taken by router.ro_port`},
+		{"stream port", minimal + "[router]\nstream_port = 6447\n",
+			`f.toml:9: router.stream_port: port 6447 is taken by router.ro_port`},
+		{"no stream port", minimal + "[router]\nstream_port = 70000\n",
+			`f.toml:9: router.stream_port: port 70000 is not in 1..65535`},
+		{"no split port", minimal + "[router]\nsplit_port = 70000\n",
+			`f.toml:9: router.split_port: port 70000 is not in 1..65535`},
+		{"consistency", minimal + "[router]\nconsistency = \"STRONG\"\n",
+			`f.toml:9: router.consistency: "STRONG" is not a level of consistency; there are EVENTUAL, `},
+		{"consistency of pass", minimal + "[router]\nsessions = \"pass\"\nconsistency = \"BEFORE\"\n",
+			`f.toml:10: router.consistency: BEFORE cannot be kept for sessions that are not followed; set router.sessions = "carry"`},
+		{"consistency timeout", minimal + "[router]\nconsistency_timeout = \"0s\"\n",
+			`f.toml:9: router.consistency_timeout: 0s is not between`},
 		{"max_lag", minimal + "[router]\nmax_lag = \"2h\"\n", `f.toml:9: router.max_lag: 2h is not between`},
-		{"compression", strings.Replace(minimal, "[peer]\n", "[peer]\ncompression = \"zip\"\n", 1), `f.toml:5: peer.compression: "zip" is not a way to compress; write "off", "auto" or "always"`},
-		{"connections of an address", minimal + "[router]\nmax_conns_per_address = -1\n", `f.toml:9: router.max_conns_per_address: -1 is not in 0..1000000`},
-		{"rate", minimal + "[router]\nmax_conn_rate = 2000000\n", `f.toml:9: router.max_conn_rate: 2000000 is not in 0..1000000`},
-		{"replay", minimal + "[router]\nreplay = \"writes\"\n", `f.toml:9: router.replay: "writes" is not a kind of statement to repeat; write "none" or "reads"`},
-		{"socket", minimal + "[router]\nrw_socket = \"run/rw\"\n", `f.toml:9: router.rw_socket: "run/rw" is not an absolute path`},
-		{"long socket", minimal + "[router]\nro_socket = \"/" + strings.Repeat("x", 108) + "\"\n", `f.toml:9: router.ro_socket: is a path of 109 bytes; the system allows 107; choose a shorter one`},
-		{"one socket for two", minimal + "[router]\nrw_socket = \"/run/s\"\nro_socket = \"/run/s\"\n", `f.toml:9: router.rw_socket: /run/s is taken by router.ro_socket already`},
-		{"socket without port", minimal + "[router]\nsplit_port = 0\nsplit_socket = \"/run/s\"\n", `f.toml:10: router.split_socket: needs router.split_port`},
-		{"balancers", minimal + "[router]\nbalancers = [\"lb1\"]\n", `f.toml:9: router.balancers: "lb1" is neither an address nor a network; write ["10.0.0.5", "10.1.0.0/24"]`},
-		{"sessions", minimal + "[router]\nsessions = \"keep\"\n", `f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
-		{"two sources of keys", minimal + "[raft]\nlog_key_file = \"a\"\nlog_key_command = [\"kms\", \"get\"]\n", `f.toml:10: raft.log_key_command: there is raft.log_key_file too`},
-		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n", `f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
+		{"compression", strings.Replace(minimal, "[peer]\n", "[peer]\ncompression = \"zip\"\n", 1),
+			`f.toml:5: peer.compression: "zip" is not a way to compress; write "off", "auto" or "always"`},
+		{"connections of an address", minimal + "[router]\nmax_conns_per_address = -1\n",
+			`f.toml:9: router.max_conns_per_address: -1 is not in 0..1000000`},
+		{"rate", minimal + "[router]\nmax_conn_rate = 2000000\n",
+			`f.toml:9: router.max_conn_rate: 2000000 is not in 0..1000000`},
+		{"replay", minimal + "[router]\nreplay = \"writes\"\n",
+			`f.toml:9: router.replay: "writes" is not a kind of statement to repeat; write "none" or "reads"`},
+		{"socket", minimal + "[router]\nrw_socket = \"run/rw\"\n",
+			`f.toml:9: router.rw_socket: "run/rw" is not an absolute path`},
+		{"long socket", minimal + "[router]\nro_socket = \"/" + strings.Repeat("x", 108) + "\"\n",
+			`f.toml:9: router.ro_socket: is a path of 109 bytes; the system allows 107; choose a shorter one`},
+		{"one socket for two", minimal + "[router]\nrw_socket = \"/run/s\"\nro_socket = \"/run/s\"\n",
+			`f.toml:9: router.rw_socket: /run/s is taken by router.ro_socket already`},
+		{"socket without port", minimal + "[router]\nsplit_port = 0\nsplit_socket = \"/run/s\"\n",
+			`f.toml:10: router.split_socket: needs router.split_port`},
+		{"balancers", minimal + "[router]\nbalancers = [\"lb1\"]\n",
+			`f.toml:9: router.balancers: "lb1" is neither an address nor a network; write ["10.0.0.5", "10.1.0.0/24"]`},
+		{"sessions", minimal + "[router]\nsessions = \"keep\"\n",
+			`f.toml:9: router.sessions: "keep" is not a way to treat sessions; write "pass" or "carry"`},
+		{"two sources of keys", minimal + "[raft]\nlog_key_file = \"a\"\nlog_key_command = [\"kms\", \"get\"]\n",
+			`f.toml:10: raft.log_key_command: there is raft.log_key_file too`},
+		{"certificate without key", minimal + "[router]\ntls_cert = \"a.pem\"\n",
+			`f.toml:9: router.tls_cert: comes with router.tls_key or not at all`},
 		{"bad time", minimal + "[router]\nhold_timeout = \"10 sec\"\n", `"10 sec" is not a time`},
-		{"text for number", minimal + "[mysql]\nport = \"3306\"\n", `f.toml:9: mysql.port: "3306" is text; write a whole number without quotes`},
+		{"text for number", minimal + "[mysql]\nport = \"3306\"\n",
+			`f.toml:9: mysql.port: "3306" is text; write a whole number without quotes`},
 		{"number for text", minimal + "[mysql]\nbinary = 5\n", "f.toml:9: mysql.binary: 5 is not text; put it in quotes"},
 		{"fraction", minimal + "[mysql]\nport = 3306.5\n", "is not a whole number"},
 		{"huge number", minimal + "[mysql]\nport = 99999999999\n", "is out of range"},
 		{"bad port", minimal + "[mysql]\nport = 70000\n", "f.toml:9: mysql.port: port 70000 is not in 1..65535"},
-		{"bad port in address", strings.Replace(minimal, "db1:8008", "db1:0", 1), `f.toml:7: api.advertise: port "0" of "db1:0"`},
-		{"no port in address", strings.Replace(minimal, "db1:8008", "db1", 1), `f.toml:7: api.advertise: "db1" is not host:port`},
-		{"wildcard advertised", strings.Replace(minimal, "db1:7306", "0.0.0.0:7306", 1), `f.toml:5: peer.advertise: "0.0.0.0:7306" is not an address that another host can connect to`},
-		{"duplicate port", minimal + "[router]\nrw_port = 3306\n", "f.toml:9: router.rw_port: port 3306 is taken by mysql.port already"},
-		{"duplicate with a default", minimal + "[mysql]\nport = 8008\n", "f.toml: api.listen: port 8008 is taken by mysql.port already"},
-		{"no dir", strings.Replace(minimal, `dir = "/var/lib/trireme"`, "", 1), `f.toml: dir: is missing; add a line: dir = "…"`},
+		{"bad port in address", strings.Replace(minimal, "db1:8008", "db1:0", 1),
+			`f.toml:7: api.advertise: port "0" of "db1:0"`},
+		{"no port in address", strings.Replace(minimal, "db1:8008", "db1", 1),
+			`f.toml:7: api.advertise: "db1" is not host:port`},
+		{"wildcard advertised", strings.Replace(minimal, "db1:7306", "0.0.0.0:7306", 1),
+			`f.toml:5: peer.advertise: "0.0.0.0:7306" is not an address that another host can connect to`},
+		{"duplicate port", minimal + "[router]\nrw_port = 3306\n",
+			"f.toml:9: router.rw_port: port 3306 is taken by mysql.port already"},
+		{"duplicate with a default", minimal + "[mysql]\nport = 8008\n",
+			"f.toml: api.listen: port 8008 is taken by mysql.port already"},
+		{"no dir", strings.Replace(minimal, `dir = "/var/lib/trireme"`, "", 1),
+			`f.toml: dir: is missing; add a line: dir = "…"`},
 		{"no name", strings.Replace(minimal, `name = "n1"`, "", 1), "name: is missing"},
-		{"no advertise", strings.Replace(minimal, `advertise = "db1:7306"`, "", 1), "peer.advertise: is missing; give the host:port"},
+		{"no advertise", strings.Replace(minimal, `advertise = "db1:7306"`, "", 1),
+			"peer.advertise: is missing; give the host:port"},
 		{"bad name", strings.Replace(minimal, `"n1"`, `"n 1"`, 1), `f.toml:2: name: node name "n 1" is not usable`},
-		{"durability", minimal + "[mysql]\ndurability = \"none\"\n", `f.toml:9: mysql.durability: "none" is not a durability mode; write "log" or "double"`},
-		{"owned option", minimal + "[mysql.options]\ngtid-mode = \"OFF\"\n", "f.toml:9: mysql.options.gtid-mode: is set by Trireme itself; remove the line"},
-		{"owned option, loose", minimal + "[mysql.options]\nloose_rpl_semi_sync_source_enabled = false\n", "is set by Trireme itself"},
-		{"option of two lines", minimal + "[mysql.options]\nmax_connections = \"5\\nskip-grant-tables\"\n", "a value is one line"},
+		{"durability", minimal + "[mysql]\ndurability = \"none\"\n",
+			`f.toml:9: mysql.durability: "none" is not a durability mode; write "log" or "double"`},
+		{"owned option", minimal + "[mysql.options]\ngtid-mode = \"OFF\"\n",
+			"f.toml:9: mysql.options.gtid-mode: is set by Trireme itself; remove the line"},
+		{"owned option, loose", minimal + "[mysql.options]\nloose_rpl_semi_sync_source_enabled = false\n",
+			"is set by Trireme itself"},
+		{"option of two lines", minimal + "[mysql.options]\nmax_connections = \"5\\nskip-grant-tables\"\n",
+			"a value is one line"},
 		{"options not a table", minimal + "[mysql]\noptions = 5\n", "must be a table"},
 		{"option twice", minimal + "[mysql.options]\na-b = 1\na_b = 2\n", "a_b is given twice"},
 		{"option a list", minimal + "[mysql.options]\na = [1]\n", "a value is text, a number, true or false"},
-		{"short election", minimal + "[raft]\nelection_timeout_ms = 200\n", "f.toml:9: raft.election_timeout_ms: 200 is not between three heartbeats (300)"},
+		{"short election", minimal + "[raft]\nelection_timeout_ms = 200\n",
+			"f.toml:9: raft.election_timeout_ms: 200 is not between three heartbeats (300)"},
 		{"heartbeat", minimal + "[raft]\nheartbeat_ms = 1\n", "f.toml:9: raft.heartbeat_ms: 1 is not in 5..10000"},
 		{"small log", minimal + "[raft]\nlog_max = \"1MiB\"\n", "f.toml:9: raft.log_max: 1MiB is not between"},
-		{"virtual address without a subnet", minimal + "[vip]\nrw = \"10.0.0.100\"\n", `f.toml:9: vip.rw: "10.0.0.100" is not a virtual address with the length of its subnet`},
-		{"virtual address that is a group", minimal + "[vip]\nro = [\"224.0.0.1/24\"]\n", `f.toml:9: vip.ro: "224.0.0.1/24" is not a virtual address`},
-		{"virtual address twice", minimal + "[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.100/24\"]\n", "f.toml:10: vip.ro: 10.0.0.100 is given twice"},
+		{"virtual address without a subnet", minimal + "[vip]\nrw = \"10.0.0.100\"\n",
+			`f.toml:9: vip.rw: "10.0.0.100" is not a virtual address with the length of its subnet`},
+		{"virtual address that is a group", minimal + "[vip]\nro = [\"224.0.0.1/24\"]\n",
+			`f.toml:9: vip.ro: "224.0.0.1/24" is not a virtual address`},
+		{"virtual address twice", minimal + "[vip]\nrw = \"10.0.0.100/24\"\nro = [\"10.0.0.100/24\"]\n",
+			"f.toml:10: vip.ro: 10.0.0.100 is given twice"},
 		{"virtual address not a text", minimal + "[vip]\nro = [1]\n", "f.toml:9: vip.ro: 1 is not text"},
-		{"mysqld not at the virtual address", minimal + "[mysql]\nbind = \"10.0.0.5\"\n[vip]\nrw = \"10.0.0.100/24\"\n", "f.toml:9: mysql.bind: a mysqld that listens on 10.0.0.5 does not answer"},
-		{"mysqld without IPv6", minimal + "[vip]\nrw = \"fd00::100/64\"\n", "mysql.bind: a mysqld that listens on 0.0.0.0 does not answer"},
-		{"virtual address is the node's own", strings.Replace(minimal, "db1:7306", "10.0.0.5:7306", 1) + "[vip]\nrw = \"10.0.0.5/24\"\n", "f.toml:9: vip.rw: 10.0.0.5 is this node's own address"},
-		{"interface for nothing", minimal + "[vip]\ninterface = \"eth0\"\n", "f.toml:9: vip.interface: there is no virtual address for it"},
+		{"mysqld not at the virtual address", minimal + "[mysql]\nbind = \"10.0.0.5\"\n[vip]\nrw = \"10.0.0.100/24\"\n",
+			"f.toml:9: mysql.bind: a mysqld that listens on 10.0.0.5 does not answer"},
+		{"mysqld without IPv6", minimal + "[vip]\nrw = \"fd00::100/64\"\n",
+			"mysql.bind: a mysqld that listens on 0.0.0.0 does not answer"},
+		{"virtual address is the node's own", strings.Replace(minimal, "db1:7306", "10.0.0.5:7306", 1) +
+			"[vip]\nrw = \"10.0.0.5/24\"\n", "f.toml:9: vip.rw: 10.0.0.5 is this node's own address"},
+		{"interface for nothing", minimal + "[vip]\ninterface = \"eth0\"\n",
+			"f.toml:9: vip.interface: there is no virtual address for it"},
 		{"level", minimal + "[log]\nlevel = \"loud\"\n", `f.toml:9: log.level: "loud" is not a level; write debug`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -224,7 +268,8 @@ func TestRenderedFileReadsBack(t *testing.T) {
 }
 
 func TestUnits(t *testing.T) {
-	for text, want := range map[string]Bytes{"0B": 0, "100B": 100, "1KiB": 1024, "64MiB": 64 << 20, " 2 GiB ": 2 << 30, "3TiB": 3 << 40} {
+	for text, want := range map[string]Bytes{"0B": 0, "100B": 100, "1KiB": 1024, "64MiB": 64 << 20, " 2 GiB ": 2 << 30,
+		"3TiB": 3 << 40} {
 		if got, err := ParseBytes(text); err != nil || got != want {
 			t.Errorf("%q: %v %v", text, got, err)
 		}
@@ -234,12 +279,14 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
-	for b, want := range map[Bytes]string{0: "0B", 1023: "1023B", 1024: "1KiB", 1 << 30: "1GiB", 1<<20 + 1<<10: "1025KiB"} {
+	for b, want := range map[Bytes]string{0: "0B", 1023: "1023B", 1024: "1KiB", 1 << 30: "1GiB", 1<<20 +
+		1<<10: "1025KiB"} {
 		if b.String() != want {
 			t.Errorf("%d is %s", b, b)
 		}
 	}
-	for text, want := range map[string]string{"500ms": "500ms", "60s": "1m", "3600s": "1h", "90s": "1m30s", "10m": "10m", "0s": "0s"} {
+	for text, want := range map[string]string{"500ms": "500ms", "60s": "1m", "3600s": "1h", "90s": "1m30s", "10m": "10m",
+		"0s": "0s"} {
 		if d, err := ParseDuration(text); err != nil || d.String() != want {
 			t.Errorf("%q: %v %v", text, d, err)
 		}
@@ -256,7 +303,8 @@ func testCluster() *Cluster {
 	n1.Name, n1.Peer.Advertise, n1.API.Advertise = "n1", "db1:7306", "db1:8008"
 	n2.Name, n2.Peer.Advertise, n2.API.Advertise = "l1", "db2:7306", "db2:8008"
 	return &Cluster{
-		Version: 3, Name: "c1", ClusterID: 42, NextID: 3, Members: []Member{n1.Member(1, RoleVoter), n2.Member(2, RoleLogger)},
+		Version: 3, Name: "c1", ClusterID: 42, NextID: 3, Members: []Member{n1.Member(1, RoleVoter),
+			n2.Member(2, RoleLogger)},
 		JoinTokens:   []JoinToken{{ID: "a", Hash: "h", Role: RoleVoter, Expires: time.Unix(1e9, 0).UTC()}},
 		APITokenHash: "x",
 	}
@@ -361,7 +409,8 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	none := t.TempDir()
-	for what, err := range map[string]error{"identity": second(LoadIdentity(none)), "secrets": second(LoadSecrets(none)), "cluster": second(LoadCluster(none))} {
+	for what, err := range map[string]error{"identity": second(LoadIdentity(none)), "secrets": second(LoadSecrets(none)),
+		"cluster": second(LoadCluster(none))} {
 		if err == nil || !strings.Contains(err.Error(), "trireme init") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -4,8 +4,8 @@
 //     It is read once, at start, and never written by the daemon.
 //   - [Cluster] is what all nodes must agree on (members, ids, join tokens). It lives in the raft log as JSON; a copy
 //     in the node's directory is only where a starting node looks first.
-//   - [Secrets] are the passwords of Trireme's own MySQL accounts and the token its nodes use among themselves. The same
-//     on all nodes, in a file of mode 0600, never in the log.
+//   - [Secrets] are the passwords of Trireme's own MySQL accounts and the token its nodes use among themselves. The
+//     same on all nodes, in a file of mode 0600, never in the log.
 //
 // [Identity] says which node a directory belongs to; it is written once, by init or join.
 //

@@ -51,7 +51,8 @@ func RenderSettings(settings []Setting) string {
 			doc = s.Doc
 			fmt.Fprintf(&b, "# %s\n", doc)
 		}
-		if n, err := strconv.Atoi(s.Value); err == nil && strconv.Itoa(n) == s.Value || s.Value == "true" || s.Value == "false" {
+		if n, err := strconv.Atoi(s.Value); err == nil && strconv.Itoa(n) == s.Value || s.Value == "true" ||
+			s.Value == "false" {
 			fmt.Fprintf(&b, "%s = %s\n", s.Key, s.Value)
 		} else {
 			fmt.Fprintf(&b, "%s = %q\n", s.Key, s.Value)

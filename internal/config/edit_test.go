@@ -21,7 +21,8 @@ func TestSettingsRoundTrip(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v, want %v", got, err, want)
 	}
-	for key, value := range map[string]string{"transaction_warn": "256MiB", "transaction_refuse": "1GiB", "lag_objective": "5s"} {
+	for key, value := range map[string]string{"transaction_warn": "256MiB", "transaction_refuse": "1GiB",
+		"lag_objective": "5s"} {
 		if err := c.Set(key, value); err != nil {
 			t.Error(err)
 		}
@@ -48,8 +49,9 @@ func TestOtherSpellings(t *testing.T) {
 	c := testCluster()
 	for _, pair := range [][3]string{
 		{"read_login", "1", "true"}, {"read_login", "F", "false"}, {"read_login", "TRUE", "true"},
-		{"lag_objective", "5000ms", "5s"}, {"lag_objective", "0", "0s"}, {"lag_objective", "0.1m", "6s"}, {"lag_objective", "0ms", "0s"},
-		{"commit_grace", " 60s", "1m"}, {"failback_after", "60m", "1h"}, {"transaction_warn", "1024MiB", "1GiB"}, {"weight.n1", "+7", "7"},
+		{"lag_objective", "5000ms", "5s"}, {"lag_objective", "0", "0s"}, {"lag_objective", "0.1m", "6s"},
+		{"lag_objective", "0ms", "0s"}, {"commit_grace", " 60s", "1m"}, {"failback_after", "60m", "1h"},
+		{"transaction_warn", "1024MiB", "1GiB"}, {"weight.n1", "+7", "7"},
 	} {
 		key, value, want := pair[0], pair[1], pair[2]
 		if err := errors.Join(CheckSetting(key, value), c.Set(key, value)); err != nil || c.values()[key] != want {

@@ -78,7 +78,8 @@ func NewToken() string {
 		var b [24]byte
 		_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
 		s := base64.RawURLEncoding.EncodeToString(b[:])
-		if strings.ContainsAny(s, "-_") && strings.ContainsAny(s, "0123456789") && strings.ToLower(s) != s && strings.ToUpper(s) != s {
+		if strings.ContainsAny(s, "-_") && strings.ContainsAny(s, "0123456789") && strings.ToLower(s) != s &&
+			strings.ToUpper(s) != s {
 			return s
 		}
 	}

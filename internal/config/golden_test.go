@@ -15,7 +15,8 @@ import (
 // The files in testdata/golden are as released versions wrote them, and are read forever (docs/format/README.md).
 const newest = "testdata/golden/v2"
 
-var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
+var update = flag.Bool("update", false,
+	"write the files of a format that is not released yet; those that are there are kept")
 
 // golden gives one of them.
 func golden(t testing.TB, name string) []byte {
@@ -30,22 +31,28 @@ func golden(t testing.TB, name string) []byte {
 func goldenCluster() *Cluster {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	member := func(id uint64, name, role string) Member {
-		return Member{ID: id, Name: name, Role: role, Peer: name + ":7306", API: name + ":8008", MySQLHost: name, MySQLPort: 3306, RWPort: 6446, ROPort: 6447, Weight: 100, Zone: "a"}
+		return Member{ID: id, Name: name, Role: role, Peer: name + ":7306", API: name + ":8008", MySQLHost: name,
+			MySQLPort: 3306, RWPort: 6446, ROPort: 6447, Weight: 100, Zone: "a"}
 	}
 	db2, db3, db4 := member(2, "db2", RoleVoter), member(3, "db3", RoleLearner), member(4, "log1", RoleLogger)
 	db2.MustAck, db2.Move, db2.Pending, db2.Removing = true, 4, true, true
 	db4.MySQLHost, db4.MySQLPort, db4.Weight = "", 0, 0
-	return &Cluster{Version: 9, Name: "prod", ClusterID: 0x0123456789abcdef, NextID: 6, Members: []Member{member(1, "db1", RoleVoter), db2, db3, db4},
-		JoinTokens:     []JoinToken{{ID: "0011223344556677", Hash: "aa", Name: "db5", Role: RoleLearner, Expires: at, Used: 5}},
-		DisabledEvents: []string{"app.cleanup"}, Base: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", APITokenHash: "bb", FailbackMS: 60_000,
-		Pause: &Pause{Since: at, Until: at.Add(time.Hour)}, CommitZones: 2, CommitGraceMS: 5000,
-		Generation: &Generation{Number: 2, ID: 77, Source: 1, Base: 100, BaseTerm: 7, Commit: 90, Members: []uint64{1, 2}, At: at, By: "root"},
-		Disbanded:  &Disbanded{At: at, Source: "db1"}}
+	return &Cluster{Version: 9, Name: "prod", ClusterID: 0x0123456789abcdef, NextID: 6,
+		Members: []Member{member(1, "db1", RoleVoter), db2, db3, db4},
+		JoinTokens: []JoinToken{{ID: "0011223344556677", Hash: "aa", Name: "db5", Role: RoleLearner, Expires: at,
+			Used: 5}},
+		DisabledEvents: []string{"app.cleanup"}, Base: "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", APITokenHash: "bb",
+		FailbackMS: 60_000, Pause: &Pause{Since: at, Until: at.Add(time.Hour)}, CommitZones: 2, CommitGraceMS: 5000,
+		Generation: &Generation{Number: 2, ID: 77, Source: 1, Base: 100, BaseTerm: 7, Commit: 90, Members: []uint64{1, 2},
+			At: at, By: "root"},
+		Disbanded: &Disbanded{At: at, Source: "db1"}}
 }
 
-var goldenIdentity = Identity{Cluster: "prod", ClusterID: 0x0123456789abcdef, Name: "db1", ID: 1, Role: RoleVoter, Bootstrap: true}
+var goldenIdentity = Identity{Cluster: "prod", ClusterID: 0x0123456789abcdef, Name: "db1", ID: 1, Role: RoleVoter,
+	Bootstrap: true}
 
-var goldenSecrets = Secrets{Admin: Account{"a", "1"}, Repl: Account{"r", "2"}, Feed: Account{"f", "3"}, Clone: Account{"c", "4"}, APIToken: "t"}
+var goldenSecrets = Secrets{Admin: Account{"a", "1"}, Repl: Account{"r", "2"}, Feed: Account{"f", "3"},
+	Clone: Account{"c", "4"}, APIToken: "t"}
 
 // TestGoldenWritten: settings entries and the files of a node's directory do not change by accident.
 func TestGoldenWritten(t *testing.T) {
@@ -138,7 +145,8 @@ func TestNewerSettings(t *testing.T) {
 	next := c.Clone()
 	next.Version++
 	next.Members[1].Weight++
-	next.Members = append(next.Members, Member{ID: 5, Name: "db5", Role: RoleLearner, Peer: "db5:1", API: "db5:2", MySQLHost: "db5", MySQLPort: 3306})
+	next.Members = append(next.Members, Member{ID: 5, Name: "db5", Role: RoleLearner, Peer: "db5:1", API: "db5:2",
+		MySQLHost: "db5", MySQLPort: 3306})
 	out, err := next.Marshal()
 	if err != nil {
 		t.Fatal(err)

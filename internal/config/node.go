@@ -164,7 +164,8 @@ func (r Router) addr(port int) string {
 
 // Sockets are the paths of the unix sockets, by setting.
 func (r Router) Sockets() map[string]string {
-	all := map[string]string{"router.rw_socket": r.RWSocket, "router.ro_socket": r.ROSocket, "router.split_socket": r.SplitSocket}
+	all := map[string]string{"router.rw_socket": r.RWSocket, "router.ro_socket": r.ROSocket,
+		"router.split_socket": r.SplitSocket}
 	maps.DeleteFunc(all, func(_, path string) bool { return path == "" })
 	return all
 }
@@ -202,7 +203,9 @@ func (v VIP) Addresses() (rw, ro []netip.Prefix, err error) {
 			p, err := netip.ParsePrefix(text)
 			a := p.Addr()
 			if err != nil || p.Bits() == 0 || a.Is4In6() || !a.IsGlobalUnicast() {
-				return nil, nil, fmt.Errorf("%q is not a virtual address with the length of its subnet, such as \"10.0.0.100/24\" or \"fd00::100/64\"", text)
+				return nil, nil,
+					fmt.Errorf(
+						"%q is not a virtual address with the length of its subnet, such as \"10.0.0.100/24\" or \"fd00::100/64\"", text)
 			}
 			*l.to = append(*l.to, p)
 		}

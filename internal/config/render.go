@@ -38,7 +38,8 @@ func Render(n Node) []byte {
 }
 
 // example is a line of a table that is empty.
-var example = map[string]string{"mysql.options": `innodb_buffer_pool_size = "4G"`, "router.levels": `reports = "BEFORE"`}
+var example = map[string]string{"mysql.options": `innodb_buffer_pool_size = "4G"`,
+	"router.levels": `reports = "BEFORE"`}
 
 // renderOptions writes the table; it must be the last of its section, as everything after it belongs to it.
 func renderOptions(b *bytes.Buffer, s setting, options map[string]string) {

@@ -22,7 +22,8 @@ func TestRenderedExamples(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	if got.MySQL.Options["innodb_buffer_pool_size"] != "4G" || got.Router.Levels["reports"] != "BEFORE" || len(got.Router.Levels) != 1 || len(got.MySQL.Options) != 1 {
+	if got.MySQL.Options["innodb_buffer_pool_size"] != "4G" || got.Router.Levels["reports"] != "BEFORE" ||
+		len(got.Router.Levels) != 1 || len(got.MySQL.Options) != 1 {
 		t.Errorf("%v %v", got.MySQL.Options, got.Router.Levels)
 	}
 }

@@ -69,7 +69,8 @@ func (c *Cluster) Record(before *Cluster, at time.Time, by string) {
 	if len(c.Revisions) == 0 {
 		c.RevisionsFrom = before.Version
 	}
-	c.Revisions = append(slices.Clone(c.Revisions), Revision{Version: c.Version, At: at.UTC().Round(0), By: by, Changes: changes})
+	c.Revisions = append(slices.Clone(c.Revisions), Revision{Version: c.Version, At: at.UTC().Round(0), By: by,
+		Changes: changes})
 	kept := 0
 	for _, r := range c.Revisions {
 		kept += len(r.Changes)

@@ -52,14 +52,16 @@ func TestRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	want := []Revision{{Version: set.Version, At: revisedAt, By: "operator", Changes: []Change{{"weight.n2", text("100"), text("7")}, {"zone.n1", text(""), text("east")}}}}
+	want := []Revision{{Version: set.Version, At: revisedAt, By: "operator",
+		Changes: []Change{{"weight.n2", text("100"), text("7")}, {"zone.n1", text(""), text("east")}}}}
 	if !reflect.DeepEqual(set.Revisions, want) || set.OldestVersion() != paused.Version {
 		t.Errorf("%+v back to %d", set.Revisions, set.OldestVersion())
 	}
 	gone := revise(t, set, func(c *Cluster) {
 		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.Name == "n2" })
 	})
-	if ch := gone.Revisions[1].Changes; len(ch) != 3 || ch[1] != (Change{Key: "weight.n2", Before: ch[1].Before}) || *ch[1].Before != "7" {
+	if ch := gone.Revisions[1].Changes; len(ch) != 3 || ch[1] != (Change{Key: "weight.n2", Before: ch[1].Before}) ||
+		*ch[1].Before != "7" {
 		t.Errorf("%+v", ch)
 	}
 	if len(set.Revisions) != 1 {
@@ -78,7 +80,8 @@ func TestRevisionsAreBounded(t *testing.T) {
 	}
 	for i := range MaxMembers - len(c.Members) {
 		m := c.Members[0]
-		m.ID, m.Name, m.Peer, m.API, m.MySQLPort = c.NextID, fmt.Sprintf("m%d", i), fmt.Sprintf("h:%d", 1000+i), fmt.Sprintf("h:%d", 2000+i), 3000+i
+		m.ID, m.Name, m.Peer, m.API, m.MySQLPort = c.NextID, fmt.Sprintf("m%d", i), fmt.Sprintf("h:%d", 1000+i),
+			fmt.Sprintf("h:%d", 2000+i), 3000+i
 		c.Members, c.NextID = append(c.Members, m), c.NextID+1
 	}
 	for i := range keptRevisions + 10 {
@@ -168,7 +171,8 @@ func TestSetAll(t *testing.T) {
 			}
 		}
 	}
-	if err := c.SetAll(map[string]string{"weight.n1": "0", "weight.n2": "0"}); err == nil || !strings.Contains(err.Error(), "no node could lead") {
+	if err := c.SetAll(map[string]string{"weight.n1": "0", "weight.n2": "0"}); err == nil ||
+		!strings.Contains(err.Error(), "no node could lead") {
 		t.Error(err)
 	}
 }

@@ -43,14 +43,17 @@ func (c *Cluster) CheckRules() error {
 		switch {
 		case !m.MustAck:
 		case m.Removing:
-			return fmt.Errorf("%s: commits have to be on %s's disk, so it cannot leave; set %[1]s=false first", keyMustAck+m.Name, m.Name)
+			return fmt.Errorf("%s: commits have to be on %s's disk, so it cannot leave; set %[1]s=false first", keyMustAck+
+				m.Name, m.Name)
 		case m.Role == RoleLearner:
-			return fmt.Errorf("%s: %s has no vote as a learner: only a voter or a logger can be asked for; set %[1]s=false first",
+			return fmt.Errorf(
+				"%s: %s has no vote as a learner: only a voter or a logger can be asked for; set %[1]s=false first",
 				keyMustAck+m.Name, m.Name)
 		case m.Pending:
 			return fmt.Errorf("%s: %s has joined and was never started; start its daemon first", keyMustAck+m.Name, m.Name)
 		case voters == 1:
-			return fmt.Errorf("%s: %s would be the only voter, every commit is on its disk anyway; set %[1]s=false", keyMustAck+m.Name, m.Name)
+			return fmt.Errorf("%s: %s would be the only voter, every commit is on its disk anyway; set %[1]s=false", keyMustAck+
+				m.Name, m.Name)
 		}
 	}
 	if zones := c.Zones(); c.CommitZones > 1 && c.CommitZones > len(zones) {

@@ -32,7 +32,8 @@ func TestRuleSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if c.CommitGrace() != 1500*time.Millisecond || c.CommitZones != 2 || !c.Members[1].MustAck || c.Members[1].Zone != "true" {
+	if c.CommitGrace() != 1500*time.Millisecond || c.CommitZones != 2 || !c.Members[1].MustAck ||
+		c.Members[1].Zone != "true" {
 		t.Errorf("%+v", c)
 	}
 	if err := c.CheckRules(); err != nil {

@@ -24,8 +24,8 @@ type clusterSetting struct {
 
 var clusterSettings = []clusterSetting{
 	{
-		key: "failback_after", doc: "how long a node with a higher weight than the leader's is healthy before it gets leadership; never: not by itself",
-		get: func(c *Cluster, _ *Member) string {
+		key: "failback_after",
+		doc: "how long a node with a higher weight than the leader's is healthy before it gets leadership; never: not by itself", get: func(c *Cluster, _ *Member) string {
 			if d := c.Failback(); d > 0 {
 				return Duration(d).String()
 			}
@@ -36,10 +36,12 @@ var clusterSettings = []clusterSetting{
 				c.FailbackMS = -1
 				return nil
 			}
-			return within(&c.FailbackMS, value, time.Second, 24*time.Hour, `neither "never" nor a time from 1s to 24h, such as "60s"`)
+			return within(&c.FailbackMS, value, time.Second, 24*time.Hour,
+				`neither "never" nor a time from 1s to 24h, such as "60s"`)
 		},
 	}, {
-		key: "weight.", doc: fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads", MaxWeight),
+		key: "weight.", doc: fmt.Sprintf("0..%d; among nodes that are up to date the highest leads; 0 never leads",
+			MaxWeight),
 		get: func(_ *Cluster, m *Member) string { return strconv.Itoa(m.Weight) },
 		set: func(_ *Cluster, m *Member, value string) error {
 			return number(&m.Weight, value, 0, MaxWeight, strconv.Itoa(MaxWeight))
@@ -76,7 +78,8 @@ var clusterSettings = []clusterSetting{
 			return nil
 		},
 	}, {
-		key: keyDelay, doc: "how old a transaction is before this learner applies it, 1s..168h; none: it applies what is committed",
+		key: keyDelay,
+		doc: "how old a transaction is before this learner applies it, 1s..168h; none: it applies what is committed",
 		get: func(_ *Cluster, m *Member) string {
 			if d := m.Delay(); d > 0 {
 				return Duration(d).String()
@@ -89,7 +92,8 @@ var clusterSettings = []clusterSetting{
 				return nil
 			}
 			// its raft log holds all of that
-			return within(&m.ApplyDelayMS, value, time.Second, 7*24*time.Hour, `neither "none" nor a time from 1s to 168h, such as "1h"`)
+			return within(&m.ApplyDelayMS, value, time.Second, 7*24*time.Hour,
+				`neither "none" nor a time from 1s to 168h, such as "1h"`)
 		},
 		has: func(m *Member) bool { return m.Role == RoleLearner },
 		fit: func(c *Cluster, _ *Member) error { return c.checkDelays() },
@@ -102,7 +106,8 @@ var clusterSettings = []clusterSetting{
 		get: func(c *Cluster, _ *Member) string { return c.TransactionRefuse.String() },
 		set: func(c *Cluster, _ *Member, value string) error { return transactionSize(&c.TransactionRefuse, value) },
 	}, {
-		key: "lag_objective", doc: "commits are slowed so that the slowest healthy follower has no more to apply than takes so long; 0s: never",
+		key: "lag_objective",
+		doc: "commits are slowed so that the slowest healthy follower has no more to apply than takes so long; 0s: never",
 		get: func(c *Cluster, _ *Member) string { return Duration(c.LagObjective()).String() },
 		set: func(c *Cluster, _ *Member, value string) error {
 			if d, err := ParseDuration(value); err == nil && d == 0 { // "0" and "0ms" too
@@ -110,7 +115,8 @@ var clusterSettings = []clusterSetting{
 				return nil
 			}
 			// followers look, and tell, five times a second
-			return within(&c.LagObjectiveMS, value, 2*time.Second, time.Hour, `neither "0s" nor a time from 2s to 1h, such as "5s"`)
+			return within(&c.LagObjectiveMS, value, 2*time.Second, time.Hour,
+				`neither "0s" nor a time from 2s to 1h, such as "5s"`)
 		},
 	}, {
 		key: "read_login",
@@ -188,7 +194,8 @@ func settingOf(key string) (s clusterSetting, node string, err error) {
 	}
 	slices.Sort(plain)
 	slices.Sort(ofNodes)
-	return s, "", fmt.Errorf("%q is no setting of the cluster; there are %s", key, strings.Join(append(plain, ofNodes...), " "))
+	return s, "", fmt.Errorf("%q is no setting of the cluster; there are %s", key,
+		strings.Join(append(plain, ofNodes...), " "))
 }
 
 // Settings lists what an operator may change.

@@ -42,7 +42,8 @@ func ParseBytes(s string) (Bytes, error) {
 		}
 		return Bytes(n) * u.size, nil
 	}
-	return 0, fmt.Errorf("%q is not a size; write a whole number with a unit, such as \"64MiB\" (units: B KiB MiB GiB TiB)", s)
+	return 0,
+		fmt.Errorf("%q is not a size; write a whole number with a unit, such as \"64MiB\" (units: B KiB MiB GiB TiB)", s)
 }
 
 // String gives the shortest exact form: 65536 KiB is "64MiB".
@@ -62,7 +63,8 @@ type Duration time.Duration
 func ParseDuration(s string) (Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is not a time; write a number with a unit, such as \"500ms\" or \"10s\" (units: ms s m h)", s)
+		return 0,
+			fmt.Errorf("%q is not a time; write a number with a unit, such as \"500ms\" or \"10s\" (units: ms s m h)", s)
 	}
 	return Duration(d), nil
 }

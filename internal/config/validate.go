@@ -21,7 +21,8 @@ func (n Node) Validate() error {
 }
 
 func (n Node) validate(doc document) error {
-	checks := []func(document) *Error{n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkVIP, n.checkRouter, n.checkRaft, n.checkLog}
+	checks := []func(document) *Error{
+		n.checkNames, n.checkMySQL, n.checkAddresses, n.checkPorts, n.checkVIP, n.checkRouter, n.checkRaft, n.checkLog}
 	for _, check := range checks {
 		if err := check(doc); err != nil {
 			return err
@@ -55,7 +56,8 @@ func CheckName(kind, name string) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("%s name %q is not usable; 1 to 40 letters, digits, '-' and '_', the first a letter or digit", kind, name)
+		return fmt.Errorf("%s name %q is not usable; 1 to 40 letters, digits, '-' and '_', the first a letter or digit", kind,
+			name)
 	}
 	return nil
 }
@@ -68,7 +70,8 @@ func (n Node) checkMySQL(doc document) *Error {
 		return doc.fail("recorder.keep", fmt.Sprintf("%v is not between 4MiB and 1TiB", k), "\"0B\": nothing is recorded")
 	}
 	if r := n.MySQL.SeedRate; r != 0 && r < MiB {
-		return doc.fail("mysql.seed_rate", fmt.Sprintf("%v is less than 1MiB in a second", r), `write a larger rate, or "0B" for no limit`)
+		return doc.fail("mysql.seed_rate", fmt.Sprintf("%v is less than 1MiB in a second", r),
+			`write a larger rate, or "0B" for no limit`)
 	}
 	for _, name := range sortedKeys(n.MySQL.Options) {
 		key := "mysql.options." + name
@@ -188,12 +191,14 @@ func (n Node) checkVIP(doc document) *Error {
 			}
 			seen[a] = true
 			if !hears(n.MySQL.Bind, a) {
-				return doc.fail("mysql.bind", fmt.Sprintf("a mysqld that listens on %s does not answer at the virtual address %s", n.MySQL.Bind, a),
+				return doc.fail("mysql.bind", fmt.Sprintf("a mysqld that listens on %s does not answer at the virtual address %s",
+					n.MySQL.Bind, a),
 					`write "0.0.0.0", or "*" for IPv6 too`)
 			}
 			for _, own := range []string{n.Peer.Advertise, n.API.Advertise} {
 				if host, _, err := splitAddress(own); err == nil && host == a.String() {
-					return doc.fail(l.key, fmt.Sprintf("%s is this node's own address (%s), and a virtual one moves", a, own), "give an address that no host has")
+					return doc.fail(l.key, fmt.Sprintf("%s is this node's own address (%s), and a virtual one moves", a, own),
+						"give an address that no host has")
 				}
 			}
 		}
@@ -224,7 +229,8 @@ func (n Node) checkRaft(doc document) *Error {
 		return doc.fail("raft.heartbeat_ms", fmt.Sprintf("%d is not in 5..10000", r.HeartbeatMS), "")
 	}
 	if r.ElectionTimeoutMS < 3*r.HeartbeatMS || r.ElectionTimeoutMS > 600_000 {
-		return doc.fail("raft.election_timeout_ms", fmt.Sprintf("%d is not between three heartbeats (%d) and 600000", r.ElectionTimeoutMS, 3*r.HeartbeatMS),
+		return doc.fail("raft.election_timeout_ms", fmt.Sprintf("%d is not between three heartbeats (%d) and 600000",
+			r.ElectionTimeoutMS, 3*r.HeartbeatMS),
 			"one lost heartbeat must not depose a leader")
 	}
 	limits := []struct {
@@ -244,11 +250,13 @@ func (n Node) checkRaft(doc document) *Error {
 		}
 	}
 	if least := r.LogMax + 2*r.LogSegment; r.LogLimit != 0 && (r.LogLimit < least || r.LogLimit > 1024*TiB) {
-		return doc.fail("raft.log_limit", fmt.Sprintf("%v is not between raft.log_max with two segments, %v, and 1024TiB", r.LogLimit, least),
+		return doc.fail("raft.log_limit", fmt.Sprintf("%v is not between raft.log_max with two segments, %v, and 1024TiB",
+			r.LogLimit, least),
 			"\"0B\": as far as the disk goes")
 	}
 	if r.LogKeyFile != "" && len(r.LogKeyCommand) > 0 {
-		return doc.fail("raft.log_key_command", "there is raft.log_key_file too", "the keys come from one of both: remove the other line")
+		return doc.fail("raft.log_key_command", "there is raft.log_key_file too",
+			"the keys come from one of both: remove the other line")
 	}
 	return nil
 }
@@ -257,7 +265,8 @@ func (n Node) checkRaft(doc document) *Error {
 func (n Node) checkRouter(doc document) *Error {
 	r := n.Router
 	if r.Bind == "" || strings.ContainsAny(r.Bind, " ,/") {
-		return doc.fail("router.bind", fmt.Sprintf("%q is not an address", r.Bind), `write one address; "0.0.0.0" listens on all`)
+		return doc.fail("router.bind", fmt.Sprintf("%q is not an address", r.Bind),
+			`write one address; "0.0.0.0" listens on all`)
 	}
 	for _, p := range []struct {
 		key  string
@@ -268,12 +277,14 @@ func (n Node) checkRouter(doc document) *Error {
 		}
 	}
 	if r.RWPort == r.ROPort {
-		return doc.fail("router.ro_port", fmt.Sprintf("port %d is taken by router.rw_port already", r.ROPort), "give each its own port")
+		return doc.fail("router.ro_port", fmt.Sprintf("port %d is taken by router.rw_port already", r.ROPort),
+			"give each its own port")
 	}
 	if p := r.SplitPort; p != 0 && !validPort(p) {
 		return doc.fail("router.split_port", fmt.Sprintf("port %d is not in 1..65535", p), "0: no such port")
 	} else if p == r.RWPort || p == r.ROPort {
-		return doc.fail("router.split_port", fmt.Sprintf("port %d is taken by router.rw_port or router.ro_port already", p), "give each its own port")
+		return doc.fail("router.split_port", fmt.Sprintf("port %d is taken by router.rw_port or router.ro_port already", p),
+			"give each its own port")
 	}
 	if p := r.StreamPort; p != 0 && !validPort(p) {
 		return doc.fail("router.stream_port", fmt.Sprintf("port %d is not in 1..65535", p), "0: no such port")
@@ -310,7 +321,8 @@ func (n Node) checkRouter(doc document) *Error {
 		case !filepath.IsAbs(path) || filepath.Clean(path) != path:
 			return doc.fail(key, fmt.Sprintf("%q is not an absolute path", path), "")
 		case len(path) > maxSocketPath:
-			return doc.fail(key, fmt.Sprintf("is a path of %d bytes; the system allows %d", len(path), maxSocketPath), "choose a shorter one")
+			return doc.fail(key, fmt.Sprintf("is a path of %d bytes; the system allows %d", len(path), maxSocketPath),
+				"choose a shorter one")
 		case taken[path] != "":
 			return doc.fail(key, fmt.Sprintf("%s is taken by %s already", path, taken[path]), "give each its own path")
 		default:
@@ -335,24 +347,29 @@ var levels = []string{"EVENTUAL", "BEFORE_ON_PRIMARY_FAILOVER", "BEFORE", "AFTER
 func (n Node) checkConsistency(doc document) *Error {
 	r := n.Router
 	if !slices.Contains(levels, r.Consistency) {
-		return doc.fail("router.consistency", fmt.Sprintf("%q is not a level of consistency", r.Consistency), "there are "+strings.Join(levels, ", "))
+		return doc.fail("router.consistency", fmt.Sprintf("%q is not a level of consistency", r.Consistency),
+			"there are "+strings.Join(levels, ", "))
 	}
 	if r.Consistency != levels[0] && r.Sessions != SessionsCarry {
-		return doc.fail("router.consistency", r.Consistency+" cannot be kept for sessions that are not followed", `set router.sessions = "carry"`)
+		return doc.fail("router.consistency", r.Consistency+" cannot be kept for sessions that are not followed",
+			`set router.sessions = "carry"`)
 	}
 	for user, level := range r.Levels {
 		if !slices.Contains(levels, level) {
-			return doc.fail("router.levels", fmt.Sprintf("%q, of %s, is not a level of consistency", level, user), "there are "+strings.Join(levels, ", "))
+			return doc.fail("router.levels", fmt.Sprintf("%q, of %s, is not a level of consistency", level, user),
+				"there are "+strings.Join(levels, ", "))
 		}
 		if level != levels[0] && r.Sessions != SessionsCarry {
-			return doc.fail("router.levels", level+" cannot be kept for sessions that are not followed", `set router.sessions = "carry"`)
+			return doc.fail("router.levels", level+" cannot be kept for sessions that are not followed",
+				`set router.sessions = "carry"`)
 		}
 	}
 	for _, t := range []struct {
 		key string
 		d   Duration
 		min time.Duration
-	}{{"router.consistency_timeout", r.ConsistencyTimeout, time.Millisecond}, {"router.wait_for_my_writes_timeout", r.OwnWritesTimeout, time.Millisecond}, {"router.max_lag", r.MaxLag, 0}} {
+	}{{"router.consistency_timeout", r.ConsistencyTimeout, time.Millisecond},
+		{"router.wait_for_my_writes_timeout", r.OwnWritesTimeout, time.Millisecond}, {"router.max_lag", r.MaxLag, 0}} {
 		if d := t.d.Std(); d < t.min || d > time.Hour {
 			return doc.fail(t.key, fmt.Sprintf("%v is not between %v and 1h", t.d, t.min), "")
 		}
@@ -368,17 +385,20 @@ func (n Node) checkLog(doc document) *Error {
 }
 
 // ownedPrefixes and ownedOptions are what Trireme sets itself, because a safety rule hangs on the value.
-var ownedPrefixes = []string{"rpl_semi_sync_", "relay_log", "log_bin", "gtid_", "replica_", "slave_", "binlog_order", "binlog_format", "binlog_error_action"}
+var ownedPrefixes = []string{"rpl_semi_sync_", "relay_log", "log_bin", "gtid_", "replica_", "slave_", "binlog_order",
+	"binlog_format", "binlog_error_action"}
 
 var ownedOptions = []string{
-	"server_id", "server_uuid", "datadir", "socket", "port", "bind_address", "pid_file", "log_error", "log_replica_updates", "log_slave_updates",
-	"enforce_gtid_consistency", "read_only", "super_read_only", "skip_replica_start", "skip_slave_start", "sync_binlog",
-	"innodb_flush_log_at_trx_commit", "innodb_doublewrite", "persisted_globals_load", "disabled_storage_engines", "event_scheduler",
-	"init_file", "plugin_load", "partial_revokes", "binlog_checksum", "skip_log_bin", "user", "mysqlx", "offline_mode",
+	"server_id", "server_uuid", "datadir", "socket", "port", "bind_address", "pid_file", "log_error",
+	"log_replica_updates", "log_slave_updates", "enforce_gtid_consistency", "read_only", "super_read_only",
+	"skip_replica_start", "skip_slave_start", "sync_binlog", "innodb_flush_log_at_trx_commit", "innodb_doublewrite",
+	"persisted_globals_load", "disabled_storage_engines", "event_scheduler", "init_file", "plugin_load", "partial_revokes",
+	"binlog_checksum", "skip_log_bin", "user", "mysqlx", "offline_mode",
 }
 
 // tunableOptions match a prefix above, but no safety rule hangs on them.
-var tunableOptions = []string{"replica_parallel_workers", "replica_pending_jobs_size_max", "relay_log_space_limit", "log_bin_trust_function_creators"}
+var tunableOptions = []string{"replica_parallel_workers", "replica_pending_jobs_size_max", "relay_log_space_limit",
+	"log_bin_trust_function_creators"}
 
 // ownedOption says why a my.cnf option may not be given, "" when it may.
 func ownedOption(name string) string {

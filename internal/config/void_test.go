@@ -13,7 +13,8 @@ func TestDeclareVoid(t *testing.T) {
 		t.Fatalf("they need format %d", before.Needs)
 	}
 	c := before.Clone()
-	c.DeclareVoid(Void{GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Index: 99, Entry: "insert shop.t", Error: "3819: no", By: "me"})
+	c.DeclareVoid(Void{GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Index: 99, Entry: "insert shop.t",
+		Error: "3819: no", By: "me"})
 	if len(before.Voids) != 0 || c.Needs != 2 || c.Needs > SettingsFormat {
 		t.Errorf("%d in the copy before, needs %d", len(before.Voids), c.Needs)
 	}

@@ -14,7 +14,8 @@ import (
 )
 
 var (
-	chaosSeeds  = flag.Int("chaos.seeds", 100, "seeds for TestChaos (in its short form a third of them), TestChaosMembership and TestChaosTakeover")
+	chaosSeeds = flag.Int("chaos.seeds", 100,
+		"seeds for TestChaos (in its short form a third of them), TestChaosMembership and TestChaosTakeover")
 	chaosFrom   = flag.Int("chaos.from", 0, "first seed for them")
 	chaosTimers = flag.Uint64("chaos.timers", 0, "seed for raft's election timeouts in them; 0: another one in every run")
 )
@@ -293,13 +294,15 @@ func (c *chaos) checkEntry(m *member, index uint64) {
 	if old == nil {
 		c.committed[index] = e
 		if !c.isDurable(e) {
-			c.t.Fatalf("member %d applied %d/%d, which is not on the disks of a majority of the members", m.id, e.GetTerm(), index)
+			c.t.Fatalf("member %d applied %d/%d, which is not on the disks of a majority of the members", m.id, e.GetTerm(),
+				index)
 		}
 		c.changed(e)
 		return
 	}
 	if old.GetTerm() != e.GetTerm() || string(old.GetData()) != string(e.GetData()) {
-		c.t.Fatalf("member %d applied %d/%d %q, another %d/%d %q", m.id, e.GetTerm(), index, e.GetData(), old.GetTerm(), index, old.GetData())
+		c.t.Fatalf("member %d applied %d/%d %q, another %d/%d %q", m.id, e.GetTerm(), index, e.GetData(), old.GetTerm(),
+			index, old.GetData())
 	}
 }
 
@@ -350,7 +353,8 @@ func (c *chaos) checkLease() {
 		for _, other := range c.members {
 			bs := other.core.rn.BasicStatus()
 			if !other.down && bs.RaftState == raft.StateLeader && bs.GetTerm() > m.core.state.Term {
-				c.t.Fatalf("member %d leads term %d while %d holds a lease of term %d", other.id, bs.GetTerm(), m.id, m.core.state.Term)
+				c.t.Fatalf("member %d leads term %d while %d holds a lease of term %d", other.id, bs.GetTerm(), m.id,
+					m.core.state.Term)
 			}
 		}
 	}

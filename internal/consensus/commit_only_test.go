@@ -31,7 +31,8 @@ func TestNotices(t *testing.T) {
 	}
 	send(1, "a message after the last entry that says nothing new is a probe", app(3, 5, 11, 11))
 	send(1, "a message about an older place is a probe", app(3, 5, 7, 12))
-	send(1, "a heartbeat goes at once", &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), Term: new(uint64(5))})
+	send(1, "a heartbeat goes at once", &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)),
+		Term: new(uint64(5))})
 	send(0, "a notice waits again", app(2, 5, 12, 12))
 	send(0, "a newer one replaces it", app(2, 5, 12, 13))
 	if got := n.flush(State{Role: Follower, Term: 6}); len(got) != 0 || len(n.held) != 0 {

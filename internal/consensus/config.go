@@ -108,7 +108,8 @@ func (c *Config) setDefaults() error {
 	def(&c.MaxApplyingBytes, 16<<20)
 	def(&c.MaxReceivedBytes, 64<<20)
 	if c.ElectionTicks <= c.HeartbeatTicks {
-		return fmt.Errorf("consensus: election timeout (%d ticks) must exceed the heartbeat interval (%d ticks)", c.ElectionTicks, c.HeartbeatTicks)
+		return fmt.Errorf("consensus: election timeout (%d ticks) must exceed the heartbeat interval (%d ticks)",
+			c.ElectionTicks, c.HeartbeatTicks)
 	}
 	if c.MaxInflightBytes < c.MaxSizePerMsg {
 		return fmt.Errorf("consensus: MaxInflightBytes %d is below MaxSizePerMsg %d", c.MaxInflightBytes, c.MaxSizePerMsg)

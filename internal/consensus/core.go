@@ -162,7 +162,8 @@ func (c *core) receive(m *raftpb.Message) {
 		return
 	}
 	if c.elections.isStale(m) {
-		c.log.Info("ignoring a message that hands leadership over: this process was stopped, and it may be old", "type", m.GetType().String(), "from", m.GetFrom())
+		c.log.Info("ignoring a message that hands leadership over: this process was stopped, and it may be old",
+			"type", m.GetType().String(), "from", m.GetFrom())
 		return
 	}
 	if isElection(m) {
@@ -278,7 +279,8 @@ func (c *core) changeState(appended []*raftpb.Entry, out *output) {
 	}
 	next.Seq++
 	c.state = next
-	c.log.Info("raft state changed", "role", c.state.Role.String(), "term", c.state.Term, "leader", c.state.Leader, "index", c.lastIndex)
+	c.log.Info("raft state changed", "role", c.state.Role.String(), "term", c.state.Term, "leader", c.state.Leader,
+		"index", c.lastIndex)
 	if c.state.Role != Leader || c.state.Term != old.Term {
 		c.termStart = 0
 		c.dropLease()

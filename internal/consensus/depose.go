@@ -27,7 +27,8 @@ func (c *core) depose(leader, term uint64, campaign bool) {
 		return
 	}
 	c.log.Info("deaf to the leader: another one is wanted", "term", term, "leader", leader)
-	c.deposed = deposed{leader: leader, term: term, until: c.ticks + deafTimeouts*uint64(c.cfg.ElectionTicks), campaign: campaign}
+	c.deposed = deposed{leader: leader, term: term, until: c.ticks + deafTimeouts*uint64(c.cfg.ElectionTicks),
+		campaign: campaign}
 }
 
 // isDeafTo reports whether to ignore a message, because it comes from a deposed leader. A message by which that leader

@@ -15,7 +15,8 @@ func TestDepose(t *testing.T) {
 	if _, _, err := a.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it follows again", func() bool { s := c.Status(); return s.Leader == 1 && s.Term == term && s.Commit == a.Status().Commit })
+	eventually(t, "it follows again",
+		func() bool { s := c.Status(); return s.Leader == 1 && s.Term == term && s.Commit == a.Status().Commit })
 
 	eventually(t, "another one leads", func() bool {
 		s := a.Status()

@@ -19,13 +19,13 @@
 //
 // # The caller's duties
 //
-//   - Storage keeps its promises about durability (see Storage). A failed write or sync is final: OnFatal is called, the
-//     node stops, and the process must exit; the page cache can no longer be believed (S2).
+//   - Storage keeps its promises about durability (see Storage). A failed write or sync is final: OnFatal is called,
+//     the node stops, and the process must exit; the page cache can no longer be believed (S2).
 //   - Send must not block and may drop; it is called from two goroutines.
 //   - Messages from peers go to Step after the transport has checked who sent them.
 //   - OnCommitted and OnSoftState must return once Stop was called.
-//   - PeerGone is called only when the peer's process is known to be dead: it makes this node grant votes at once, which
-//     breaks the promise that a live leader's lease rests on.
+//   - PeerGone is called only when the peer's process is known to be dead: it makes this node grant votes at once,
+//     which breaks the promise that a live leader's lease rests on.
 //
 // # What is counted (S2)
 //

@@ -179,7 +179,8 @@ func (c *core) outbid(m *raftpb.Message) {
 	}
 	turn := c.ticks + c.turn(m.GetFrom(), e.lost)*uint64(c.cfg.HeartbeatTicks)
 	if e.due == 0 || turn < e.due {
-		c.log.Info("campaigning: a candidate's log is shorter than ours", "term", now.Term, "index", c.lastIndex, "candidate", m.GetFrom())
+		c.log.Info("campaigning: a candidate's log is shorter than ours", "term", now.Term, "index", c.lastIndex, "candidate",
+			m.GetFrom())
 		e.due = turn
 	}
 	if c.ticks >= e.due {
@@ -360,7 +361,8 @@ func (c *core) checkTransfers() {
 		case c.state.Term > t.term && c.state.Leader == t.to:
 			t.done <- nil
 		case c.state.Term > t.term && c.state.Leader != 0:
-			t.done <- fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader, c.state.Term)
+			t.done <- fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader,
+				c.state.Term)
 		case c.ticks >= t.deadline:
 			if c.rn.BasicStatus().LeadTransferee == t.to {
 				c.rn.TransferLeader(c.cfg.ID) // a transfer to itself cancels the transfer

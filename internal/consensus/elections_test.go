@@ -19,7 +19,8 @@ import (
 )
 
 var (
-	electionSeeds = flag.Int("elections.seeds", 1000, "elections that TestElections simulates; in its short form a third of them")
+	electionSeeds = flag.Int("elections.seeds", 1000,
+		"elections that TestElections simulates; in its short form a third of them")
 	electionTrace = flag.Int("elections.trace", -1, "seed of TestElections to show step by step")
 	electionTable = flag.String("elections.table", "", "page whose table TestElections writes again")
 )
@@ -55,7 +56,8 @@ func TestElections(t *testing.T) {
 			t.Logf("seed %d: %s: %.2f election timeouts", seed, s, d.Seconds()/simTimeout.Seconds())
 		}
 		if d > simWorst || 500*late > max(1000, count) {
-			t.Fatalf("%d of %d took longer than 3 election timeouts, the last one %.2f", late, len(all), d.Seconds()/simTimeout.Seconds())
+			t.Fatalf("%d of %d took longer than 3 election timeouts, the last one %.2f", late, len(all),
+				d.Seconds()/simTimeout.Seconds())
 		}
 	}
 	var table strings.Builder
@@ -110,7 +112,8 @@ const (
 
 var faultNames = [...]string{"its process dies", "its host goes silent", "it is cut off", "it sends and does not hear",
 	"it hears and does not send",
-	"its process and another voter's die", "its host and another voter's go silent", "the successor goes silent as well, while being elected"}
+	"its process and another voter's die", "its host and another voter's go silent",
+	"the successor goes silent as well, while being elected"}
 
 // electionSim is one run.
 type electionSim struct {
@@ -167,7 +170,8 @@ func (q *events) Pop() any {
 func newElectionSim(t testing.TB, seed uint64) *electionSim {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	s := &electionSim{chaos: &chaos{env: newEnv(t), rnd: rnd, committed: map[uint64]*raftpb.Entry{},
-		leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}, seed: seed, arrival: map[[2]uint64]int64{}, deafTo: map[uint64]bool{},
+		leaders: map[uint64]uint64{}, applied: map[uint64]uint64{}}, seed: seed, arrival: map[[2]uint64]int64{},
+		deafTo: map[uint64]bool{},
 		muteTo: map[uint64]bool{}, told: map[[2]uint64]bool{}, nodes: map[uint64]*simNode{}}
 	s.fault = fault(seed % uint64(faults))
 	s.delay = []time.Duration{time.Millisecond, 20 * time.Millisecond, simTimeout / 10, simTimeout / 6}[rnd.IntN(4)]
@@ -182,7 +186,8 @@ func newElectionSim(t testing.TB, seed uint64) *electionSim {
 	for i, id := range voters {
 		x := &simNode{data: i < 2 || i == 2 && n > 3 || rnd.IntN(3) > 0, ready: true, weight: 100}
 		if !equal {
-			x.weight, x.lag, x.ready = 50+50*rnd.IntN(3), uint64(rnd.IntN(2)*rnd.IntN(1000)), i < 2 || i == 2 && n > 3 || rnd.IntN(5) > 0
+			x.weight, x.lag, x.ready = 50+50*rnd.IntN(3), uint64(rnd.IntN(2)*rnd.IntN(1000)), i < 2 || i == 2 && n > 3 ||
+				rnd.IntN(5) > 0
 		}
 		s.nodes[id] = x
 		if err := s.env.start(id, newMemStore(voters...), nil); err != nil {
@@ -203,7 +208,8 @@ func (s *electionSim) String() string {
 			loggers++
 		}
 	}
-	return fmt.Sprintf("%s, %d voters (%d loggers), delay <= %v, loss %.0f %%", faultNames[s.fault], len(s.nodes), loggers, s.delay, 100*s.loss)
+	return fmt.Sprintf("%s, %d voters (%d loggers), delay <= %v, loss %.0f %%", faultNames[s.fault], len(s.nodes), loggers,
+		s.delay, 100*s.loss)
 }
 
 // in makes something happen later.
@@ -304,7 +310,8 @@ func (s *electionSim) view(m *member) ha.View {
 	v := ha.View{Now: time.Duration(s.now), Self: m.id, Weight: me.weight, Voter: true,
 		HandoverTriedTerm: me.handTerm, HandoverAt: me.handAt, HandoverTo: me.handTo,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == Leader, Commit: commit,
-			LeaseUntil: time.Duration(m.pub.lease.Load()), Transferee: st.Transferee, Voters: len(s.nodes), Since: me.since, Asked: me.asked == st.Term}, LastOpen: s.lastOpen,
+			LeaseUntil: time.Duration(m.pub.lease.Load()), Transferee: st.Transferee, Voters: len(s.nodes), Since: me.since,
+			Asked: me.asked == st.Term}, LastOpen: s.lastOpen,
 		Server: ha.Server{State: ha.ServerReady, Applied: 10000 - me.lag}}
 	if !me.data {
 		v.Server.State = ha.ServerAbsent
@@ -313,7 +320,8 @@ func (s *electionSim) view(m *member) ha.View {
 	}
 	for _, id := range s.ids() {
 		if x := s.nodes[id]; id != m.id {
-			v.Peers = append(v.Peers, ha.Peer{ID: id, Voter: true, Heard: st.Members[id].Answered, Live: !s.told[[2]uint64{m.id, id}],
+			v.Peers = append(v.Peers, ha.Peer{ID: id, Voter: true, Heard: st.Members[id].Answered,
+				Live: !s.told[[2]uint64{m.id, id}],
 				Data: x.data, Ready: x.ready, Applied: 10000 - x.lag, Weight: x.weight})
 		}
 	}
@@ -497,7 +505,8 @@ func (s *electionSim) settled(l *member) {
 	for index, e := range s.committed {
 		term, err := l.store.Term(index)
 		if err != nil || term != e.GetTerm() {
-			s.t.Fatalf("seed %d: %s: entry %d/%d is committed and not in the log of leader %d (%d, %v)", s.seed, s, e.GetTerm(), index, l.id, term, err)
+			s.t.Fatalf("seed %d: %s: entry %d/%d is committed and not in the log of leader %d (%d, %v)", s.seed, s, e.GetTerm(),
+				index, l.id, term, err)
 		}
 	}
 	if s.accepted == 0 || len(s.committed) < 3 {
@@ -526,7 +535,8 @@ func TestNewLeaderIsKept(t *testing.T) {
 	e.settle()
 	m := e.members[2]
 	e.tick([]uint64{2}, m.cfg.ElectionTicks)
-	beat := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(2))}
+	beat := &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+		Term: new(uint64(2))}
 	m.core.receive(beat)
 	m.core.tick()
 	if st := m.core.stateNow(); st.Leader != 3 || st.Term != 2 {
@@ -591,7 +601,8 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 		}
 	}
 	e.tick([]uint64{2, 3}, 2*e.members[2].cfg.ElectionTicks)
-	if a, b := e.members[2].core.stateNow(), e.members[3].core.stateNow(); a.Leader == 0 || a.Leader == 1 || a.Leader != b.Leader {
+	if a, b := e.members[2].core.stateNow(), e.members[3].core.stateNow(); a.Leader == 0 || a.Leader == 1 ||
+		a.Leader != b.Leader {
 		t.Fatalf("no new leader: %+v %+v", a, b)
 	}
 }
@@ -643,7 +654,8 @@ func TestLostLeaderThatIsBack(t *testing.T) {
 					return !slices.Contains(dead, id) && e.members[id].core.committedInTerm()
 				})
 				if !leads {
-					t.Errorf("%d led, %v are dead: no member leads %d ticks after it is back from %d", leader, dead, 4*e.members[leader].cfg.ElectionTicks, cut)
+					t.Errorf("%d led, %v are dead: no member leads %d ticks after it is back from %d", leader, dead,
+						4*e.members[leader].cfg.ElectionTicks, cut)
 				}
 			}
 		}

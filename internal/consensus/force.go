@@ -17,8 +17,8 @@ import (
 // rest, the caller records it, and CarryOut puts it into the log; CarryOut can be repeated.
 //
 // The other survivors can safely follow by ordinary Raft, without any change of their own logs, if
-//   - none of them has a log that is more up to date than this one (so what they have beyond it was never committed, as far as
-//     they can know),
+//   - none of them has a log that is more up to date than this one (so what they have beyond it was never committed, as
+//     far as they can know),
 //   - Term is higher than the term of any entry that any of them holds, and
 //   - those of them that were voters were no majority, so that they cannot elect a leader before they have got Entries.
 type Takeover struct {
@@ -86,7 +86,8 @@ func PlanTakeover(st Storage, applied, term uint64, data [][]byte, conf ForcedCo
 	got := ch.Tracker.ConfState()
 	slices.Sort(t.Conf.Voters)
 	slices.Sort(t.Conf.Learners)
-	if !slices.Equal(got.GetVoters(), t.Conf.Voters) || !slices.Equal(got.GetLearners(), t.Conf.Learners) || len(got.GetVotersOutgoing()) > 0 {
+	if !slices.Equal(got.GetVoters(), t.Conf.Voters) || !slices.Equal(got.GetLearners(), t.Conf.Learners) ||
+		len(got.GetVotersOutgoing()) > 0 {
 		return nil, fmt.Errorf("%w: planned %+v, came to %v", ErrInvariant, t.Conf, got)
 	}
 	return t, nil
@@ -233,12 +234,14 @@ func (t *Takeover) fits(st Storage, hs *raftpb.HardState) error {
 		return fmt.Errorf("%w: the takeover begins after entry %d of term %d; the log has term %d there and ends at %d",
 			ErrStorageInconsistent, t.Base, t.BTerm, term, last)
 	case hs.GetTerm() > t.Term || last > t.End():
-		return fmt.Errorf("%w: the takeover of term %d up to entry %d was not finished, but the log is in term %d and ends at %d",
+		return fmt.Errorf(
+			"%w: the takeover of term %d up to entry %d was not finished, but the log is in term %d and ends at %d",
 			ErrStorageInconsistent, t.Term, t.End(), hs.GetTerm(), last)
 	}
 	for i := t.Base + 1; i <= last; i++ {
 		if term, err := st.Term(i); err != nil || term != t.Term {
-			return errors.Join(err, fmt.Errorf("%w: entry %d has term %d, the takeover begins after %d", ErrStorageInconsistent, i, term, t.Base))
+			return errors.Join(err, fmt.Errorf("%w: entry %d has term %d, the takeover begins after %d", ErrStorageInconsistent,
+				i, term, t.Base))
 		}
 	}
 	return nil
@@ -257,7 +260,8 @@ func (t *Takeover) entries() []*raftpb.Entry {
 
 // Quorum reports whether some members can commit in a membership: they must be a majority of each of its halves.
 func Quorum(cs *raftpb.ConfState, live func(id uint64) bool) bool {
-	return halfQuorum(cs.GetVoters(), live) && (len(cs.GetVotersOutgoing()) == 0 || halfQuorum(cs.GetVotersOutgoing(), live))
+	return halfQuorum(cs.GetVoters(), live) &&
+		(len(cs.GetVotersOutgoing()) == 0 || halfQuorum(cs.GetVotersOutgoing(), live))
 }
 
 func halfQuorum(voters []uint64, live func(uint64) bool) bool {

@@ -31,7 +31,8 @@ func TestTakeoverPowerLoss(t *testing.T) {
 		for i := range uint64(20) {
 			ents = append(ents, &raftpb.Entry{Index: new(i + 1), Term: new(uint64(3)), Data: payload(100)})
 		}
-		err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(2)), Commit: new(uint64(0))}),
+		err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(2)),
+			Commit: new(uint64(0))}),
 			l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1), l.Append(ents), l.Sync())
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +74,8 @@ func TestTakeoverPowerLoss(t *testing.T) {
 		last, _ := l.LastIndex()
 		term, _ := l.Term(last)
 		hs, cs, _ := l.InitialState()
-		if last != plan.End() || term != 5 || hs.GetTerm() != 5 || hs.GetVote() != 1 || l.ConfStateIndex() != last || !slices.Equal(cs.GetVoters(), []uint64{1}) {
+		if last != plan.End() || term != 5 || hs.GetTerm() != 5 || hs.GetVote() != 1 || l.ConfStateIndex() != last ||
+			!slices.Equal(cs.GetVoters(), []uint64{1}) {
 			t.Fatalf("operation %d: last %d of term %d, %v, %v at %d", op, last, term, hs, cs, l.ConfStateIndex())
 		}
 		if err := l.Close(); err != nil {

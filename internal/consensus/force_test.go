@@ -86,7 +86,8 @@ func TestTakeover(t *testing.T) {
 			t.Errorf("%d: voters %v %v %v, commit %d, held %d before", id, s.Voters, s.Outgoing, s.Learners, s.Commit, last)
 		}
 	}
-	if a, b := g.nodes[1].data(), g.nodes[2].data(); !slices.Equal(a, b[len(b)-len(a):]) && !slices.Equal(b, a[len(a)-len(b):]) {
+	if a, b := g.nodes[1].data(), g.nodes[2].data(); !slices.Equal(a, b[len(b)-len(a):]) &&
+		!slices.Equal(b, a[len(a)-len(b):]) {
 		t.Errorf("1 has %q, 2 has %q", a, b)
 	}
 }
@@ -142,7 +143,8 @@ func storeOf(t *testing.T, conf *raftpb.ConfState, terms []uint64, changes map[i
 		}
 		ents = append(ents, e)
 	}
-	if err := errors.Join(st.SetHardState(&raftpb.HardState{Term: new(terms[len(terms)-1]), Vote: new(uint64(1))}), st.Append(ents), st.Sync()); err != nil {
+	if err := errors.Join(st.SetHardState(&raftpb.HardState{Term: new(terms[len(terms)-1]), Vote: new(uint64(1))}),
+		st.Append(ents), st.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	return st
@@ -159,7 +161,8 @@ func TestTakeoverBehindMembershipChanges(t *testing.T) {
 	for name, cc := range map[string]*raftpb.ConfChangeV2{
 		"a voter leaves": change(raftpb.ConfChangeTransitionAuto, one(raftpb.ConfChangeRemoveNode, 1)),
 		"a voter comes":  change(raftpb.ConfChangeTransitionAuto, one(raftpb.ConfChangeAddNode, 6)),
-		"joint": change(raftpb.ConfChangeTransitionJointImplicit, one(raftpb.ConfChangeAddNode, 6), one(raftpb.ConfChangeAddNode, 4),
+		"joint": change(raftpb.ConfChangeTransitionJointImplicit, one(raftpb.ConfChangeAddNode, 6),
+			one(raftpb.ConfChangeAddNode, 4),
 			one(raftpb.ConfChangeAddLearnerNode, 2)),
 	} {
 		conf := &raftpb.ConfState{Voters: []uint64{1, 2, 3}, Learners: []uint64{4}}
@@ -192,7 +195,8 @@ func TestTakeoverBehindMembershipChanges(t *testing.T) {
 				}
 			}
 		}
-		if got := ch.Tracker.ConfState(); !slices.Equal(got.GetVoters(), want.Voters) || !slices.Equal(got.GetLearners(), want.Learners) || len(got.GetVotersOutgoing()) > 0 {
+		if got := ch.Tracker.ConfState(); !slices.Equal(got.GetVoters(), want.Voters) ||
+			!slices.Equal(got.GetLearners(), want.Learners) || len(got.GetVotersOutgoing()) > 0 {
 			t.Errorf("%s: a follower comes to %v", name, got)
 		}
 	}
@@ -382,7 +386,8 @@ func (c *chaos) takeOver(alive []uint64, certain bool) (kept, lost int) {
 	}
 	source := c.newest(alive)
 	c.net, c.leaders = nil, map[uint64]uint64{}
-	plan, err := PlanTakeover(source.store, 0, term+1, [][]byte{[]byte("settings")}, ForcedConf{Voters: slices.Clone(alive)})
+	plan, err := PlanTakeover(source.store, 0, term+1, [][]byte{[]byte("settings")},
+		ForcedConf{Voters: slices.Clone(alive)})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -404,7 +409,8 @@ func (c *chaos) takeOver(alive []uint64, certain bool) (kept, lost int) {
 		case same:
 			kept++
 		case certain || index <= known:
-			c.t.Fatalf("entry %d/%d was committed (survivors %v knew up to %d, certain: %t) and is gone", e.GetTerm(), index, alive, known, certain)
+			c.t.Fatalf("entry %d/%d was committed (survivors %v knew up to %d, certain: %t) and is gone", e.GetTerm(), index,
+				alive, known, certain)
 		default:
 			lost++
 		}

@@ -61,7 +61,8 @@ func (g *group) close() {
 func (g *group) add(id uint64, store *memStore, change func(*Config), first ...raft.Peer) *runner {
 	g.t.Helper()
 	r := &runner{g: g, id: id, store: store, queues: map[uint64]chan *raftpb.Message{}, sent: map[raftpb.MessageType]int{}}
-	cfg := Config{ID: id, Storage: store, Send: r.send, TickInterval: testTick, OnCommitted: r.onCommitted, OnSoftState: r.onState, OnFatal: r.onFatal}
+	cfg := Config{ID: id, Storage: store, Send: r.send, TickInterval: testTick, OnCommitted: r.onCommitted,
+		OnSoftState: r.onState, OnFatal: r.onFatal}
 	if change != nil {
 		change(&cfg)
 	}

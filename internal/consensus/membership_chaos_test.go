@@ -31,11 +31,14 @@ func TestChaosMembership(t *testing.T) {
 			first := []uint64{1, 2, 3, 4, 5}[:2+seed%4]
 			c := &confChaos{chaos: newChaos(t, uint64(seed), 4, first...), first: first, last: 5}
 			c.run(seed)
-			changes, off, lost, learned, accepted = changes+len(c.confs)-1, off+c.off, lost+c.lost, learned+c.learned, accepted+c.accepted
+			changes, off, lost, learned, accepted = changes+len(c.confs)-1, off+c.off, lost+c.lost, learned+c.learned,
+				accepted+c.accepted
 		})
 	}
-	t.Logf("%d changes in force, %d members switched off, %d lost, %d told what is committed, %d proposals accepted", changes, off, lost, learned, accepted)
-	if *chaosSeeds >= 100 && (changes < 2**chaosSeeds || off < *chaosSeeds/10 || lost == 0 || learned == 0 || accepted < 10**chaosSeeds) {
+	t.Logf("%d changes in force, %d members switched off, %d lost, %d told what is committed, %d proposals accepted",
+		changes, off, lost, learned, accepted)
+	if *chaosSeeds >= 100 && (changes < 2**chaosSeeds || off < *chaosSeeds/10 || lost == 0 || learned == 0 ||
+		accepted < 10**chaosSeeds) {
 		t.Error("the test does not test")
 	}
 }
@@ -93,7 +96,8 @@ func (c *confChaos) change() {
 // draw makes up a change. It leaves a majority of voters whose disks are there, and never takes back who was removed.
 func (c *confChaos) draw(leader uint64, s *Status) *raftpb.ConfChangeV2 {
 	cc := &raftpb.ConfChangeV2{Transition: raftpb.ConfChangeTransition(c.rnd.IntN(3)).Enum()}
-	roles := []raftpb.ConfChangeType{raftpb.ConfChangeAddNode, raftpb.ConfChangeAddLearnerNode, raftpb.ConfChangeRemoveNode}
+	roles := []raftpb.ConfChangeType{raftpb.ConfChangeAddNode, raftpb.ConfChangeAddLearnerNode,
+		raftpb.ConfChangeRemoveNode}
 	voters := slices.Clone(s.Voters)
 	to := func(role raftpb.ConfChangeType, id uint64) {
 		cc.Changes = append(cc.Changes, &raftpb.ConfChangeSingle{Type: role.Enum(), NodeId: new(id)})
@@ -184,7 +188,8 @@ func (c *confChaos) changing() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.net, func(m *raftpb.Message) bool { return slices.ContainsFunc(m.GetEntries(), isChange) })
+	return slices.ContainsFunc(c.net,
+		func(m *raftpb.Message) bool { return slices.ContainsFunc(m.GetEntries(), isChange) })
 }
 
 // lose takes a voter's disk, where the others are a majority of every membership that there is or may be, and one of

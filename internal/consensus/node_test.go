@@ -225,7 +225,8 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	})
 	acks := b.sentCount(raftpb.MsgAppResp)
 	b.store.setHooks(nil, nil) // a disk that claims to be well again is not believed
-	if err := b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)), Term: new(uint64(99))}); !errors.Is(err, ErrStopped) {
+	if err := b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)),
+		Term: new(uint64(99))}); !errors.Is(err, ErrStopped) {
 		t.Fatalf("Step: %v", err)
 	}
 	if _, err := b.ReadIndex(within(t, 20*time.Second)); !errors.Is(err, ErrStopped) {
@@ -319,7 +320,8 @@ func TestSlowReadsDoNotStarveHeartbeats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all is committed", func() bool { return b.Status().Commit == a.Status().LastIndex && b.Status().Commit > entries })
+	eventually(t, "all is committed",
+		func() bool { return b.Status().Commit == a.Status().LastIndex && b.Status().Commit > entries })
 	var mu sync.Mutex
 	beats, reads, all, most := 0, 0, 0, 0
 	a.store.mu.Lock()
@@ -403,7 +405,8 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	g.elect(a)
 	b := g.add(2, newMemStore(), nil)
 	change := func(typ raftpb.ConfChangeType, id uint64) error {
-		return a.ProposeConfChange(within(t, 20*time.Second), &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(id)}}})
+		return a.ProposeConfChange(within(t, 20*time.Second),
+			&raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{{Type: typ.Enum(), NodeId: new(id)}}})
 	}
 	if err := change(raftpb.ConfChangeAddLearnerNode, 2); err != nil {
 		t.Fatal(err)
@@ -419,7 +422,8 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	applied := b.Status().Applied
 	b.Stop()
 	b = g.add(2, b.store.crash(), func(c *Config) { c.Applied = applied })
-	eventually(t, "the restarted voter follows", func() bool { return b.Status().Leader == 1 && len(b.Status().Voters) == 2 })
+	eventually(t, "the restarted voter follows",
+		func() bool { return b.Status().Leader == 1 && len(b.Status().Voters) == 2 })
 	if got := b.data(); len(got) != 0 {
 		t.Fatalf("delivered again: %q", got)
 	}

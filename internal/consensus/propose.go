@@ -132,7 +132,8 @@ func (p *proposals) accepted(entries []*raftpb.Entry) error {
 	for i, e := range entries[len(entries)-len(p.stepped):] {
 		pr := p.stepped[i]
 		if pr.err == nil && len(e.GetData()) != len(pr.entry.GetData()) {
-			return fmt.Errorf("%w: entry %d holds %d bytes, %d were proposed", ErrInvariant, e.GetIndex(), len(e.GetData()), len(pr.entry.GetData()))
+			return fmt.Errorf("%w: entry %d holds %d bytes, %d were proposed", ErrInvariant, e.GetIndex(), len(e.GetData()),
+				len(pr.entry.GetData()))
 		}
 		if pr.bytes > 0 {
 			p.inflight = append(p.inflight, inflight{e.GetIndex(), pr.bytes})

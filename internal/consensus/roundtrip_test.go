@@ -154,7 +154,8 @@ func (g *steps) oneEach(what string, msgs []*raftpb.Message, entries int) {
 	to := map[uint64]int{}
 	for _, m := range msgs {
 		if m.GetType() != raftpb.MsgApp || len(m.GetEntries()) != entries {
-			g.t.Fatalf("%s: the leader sends %v with %d entries to %d, want MsgApp with %d", what, m.GetType(), len(m.GetEntries()), m.GetTo(), entries)
+			g.t.Fatalf("%s: the leader sends %v with %d entries to %d, want MsgApp with %d", what, m.GetType(),
+				len(m.GetEntries()), m.GetTo(), entries)
 		}
 		to[m.GetTo()]++
 	}
@@ -294,7 +295,8 @@ func TestEntryIsSentBeforeTheLeadersFsync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the entry is committed while the leader's fsync hangs", func() bool { return lead.Status().Commit >= index })
+	eventually(t, "the entry is committed while the leader's fsync hangs",
+		func() bool { return lead.Status().Commit >= index })
 	if d := lead.Status().Durable; d >= index {
 		t.Errorf("the leader's own log counts as synced up to %d, entry %d hangs", d, index)
 	}

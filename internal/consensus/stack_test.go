@@ -94,7 +94,8 @@ func startMember(t testing.TB, ca *pki.CA, id uint64, dir string, first bool) *m
 
 // startMemberOn starts one on an emulated host, where it sends few heartbeats; nil: on the loopback address. change,
 // unless nil, is of its raft.
-func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool, change func(*consensus.Config)) *member {
+func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string, first bool,
+	change func(*consensus.Config)) *member {
 	t.Helper()
 	m := &member{t: t, id: id, dir: dir, ca: ca}
 	b, err := ca.Issue(pki.NodeCert{Name: fmt.Sprintf("n%d", id), ID: id}, time.Now())
@@ -105,7 +106,8 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 		t.Fatal(err)
 	}
 	m.disk = &countedLog{Log: m.log}
-	links := transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() }, Handler: m}
+	links := transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() },
+		Handler: m}
 	cfg := consensus.Config{
 		ID: id, Storage: m.disk,
 		OnCommitted: func(ents []*raftpb.Entry) error { m.delivered.Store(ents[len(ents)-1].GetIndex()); return nil },
@@ -214,7 +216,8 @@ func payload(bytes int) []byte {
 // Three whole stacks on the loopback: the leader's links and raft end, as they do with its process; nothing
 // acknowledged is lost, and the survivors go on without waiting for an election timeout, which would outlast this test.
 func TestStackSurvivesItsLeader(t *testing.T) {
-	ms := startStackOn(t, make([]*wan.Host, 3), func(c *consensus.Config) { c.TickInterval, c.ElectionTicks = 100*time.Millisecond, 6000 })
+	ms := startStackOn(t, make([]*wan.Host, 3),
+		func(c *consensus.Config) { c.TickInterval, c.ElectionTicks = 100*time.Millisecond, 6000 })
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	lead := ms[0].node.Load()

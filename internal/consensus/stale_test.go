@@ -26,12 +26,14 @@ func TestOrderThatWaitedIsIgnored(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			to := afterTurns(t, c.turns)
 			term := to.stateNow().Term
-			to.receive(&raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(term)})
+			to.receive(&raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+				Term: new(term)})
 			if campaigns := to.stateNow().Role == Candidate; campaigns != c.acts {
 				t.Errorf("takes over: %t, want %t", campaigns, c.acts)
 			}
 			to = afterTurns(t, c.turns)
-			to.receive(&raftpb.Message{Type: raftpb.MsgVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(term + 1),
+			to.receive(&raftpb.Message{Type: raftpb.MsgVote.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+				Term:    new(term + 1),
 				LogTerm: new(to.lastTerm), Index: new(to.lastIndex), Context: []byte(handedOver)})
 			if voted := to.stateNow().Term > term; voted != c.acts {
 				t.Errorf("votes for whom the leader hands over to: %t, want %t", voted, c.acts)

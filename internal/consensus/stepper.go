@@ -211,7 +211,8 @@ func (s *Stepper) Propose(term uint64, data []byte, done func(index, term uint64
 	if s.err != nil {
 		return
 	}
-	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: uint64(len(data)) + entryOverhead, done: make(chan struct{})}
+	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: uint64(len(data)) + entryOverhead,
+		done: make(chan struct{})}
 	if !s.n.quota.acquire(context.Background(), closed, p.bytes) {
 		p.err = fmt.Errorf("%w: %d bytes in flight", ErrProposeTimeout, s.n.quota.inUse())
 		close(p.done)

@@ -33,7 +33,8 @@ func TestLeaderIsRemovedWhileItsDiskWrites(t *testing.T) {
 	leader.diskHeld = false
 	leader.disk() // it has the change on disk, and can apply it
 	leader.diskHeld = true
-	leader.core.props.waiting = append(leader.core.props.waiting, &proposal{entry: &raftpb.Entry{Data: []byte("x")}, done: make(chan struct{})})
+	leader.core.props.waiting = append(leader.core.props.waiting, &proposal{entry: &raftpb.Entry{Data: []byte("x")},
+		done: make(chan struct{})})
 	e.settle()
 	if s := leader.pub.state.Load(); len(s.Voters) != 2 {
 		t.Fatalf("the leader is not removed while its disk is held: voters %v", s.Voters)
@@ -48,7 +49,8 @@ func TestStepper(t *testing.T) {
 	var delivered int
 	cfg := Config{ID: 1, Storage: newMemStore(1), Send: func([]*raftpb.Message) {}, Clock: func() int64 { return now },
 		OnCommitted: func(ents []*raftpb.Entry) error { delivered += len(ents); return nil }}
-	s, err := OpenStepper(cfg, nil, StepperOptions{Life: 1, Jitter: func(uint64, int) int { return 0 }, After: func(time.Duration, func()) {}})
+	s, err := OpenStepper(cfg, nil, StepperOptions{Life: 1, Jitter: func(uint64, int) int { return 0 },
+		After: func(time.Duration, func()) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,8 @@ func TestStepper(t *testing.T) {
 	}}, func(err error) { changed = err == nil })
 	step(5)
 	if index == 0 || read < index || !transferred || !changed || s.Status().Applied < index || delivered == 0 {
-		t.Errorf("proposed %d, read %d, transferred %v, changed %v, applied %d", index, read, transferred, changed, s.Status().Applied)
+		t.Errorf("proposed %d, read %d, transferred %v, changed %v, applied %d", index, read, transferred, changed,
+			s.Status().Applied)
 	}
 	s.Stop()
 	if s.HoldsLease() || s.Turn() == nil || s.Failed() != nil {
@@ -127,7 +130,8 @@ func TestCommitIndexIsKeptForWhatWasDelivered(t *testing.T) {
 		m.pub.applied.Store(applied)
 		for a.last <= applied {
 			at := a.last + 1
-			if _, err := a.process([]*raftpb.Message{{Type: raftpb.MsgStorageAppend.Enum(), Term: new(uint64(1)), Vote: new(uint64(0)),
+			if _, err := a.process([]*raftpb.Message{{Type: raftpb.MsgStorageAppend.Enum(), Term: new(uint64(1)),
+				Vote:   new(uint64(0)),
 				Commit: new(applied + 1), Entries: []*raftpb.Entry{{Index: &at, Term: new(uint64(1))}}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -146,14 +150,16 @@ func TestQueuedAppendsAreOneWriteAndOneAnswer(t *testing.T) {
 	a.storage = counted
 	first := a.last + 1
 	message := func(index, term uint64, n int, responses ...*raftpb.Message) *raftpb.Message {
-		m := &raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), Term: new(term), Vote: new(uint64(0)), Commit: new(uint64(0)), Responses: responses}
+		m := &raftpb.Message{Type: raftpb.MsgStorageAppend.Enum(), Term: new(term), Vote: new(uint64(0)),
+			Commit: new(uint64(0)), Responses: responses}
 		for i := range uint64(n) {
 			m.Entries = append(m.Entries, &raftpb.Entry{Index: new(index + i), Term: new(term)})
 		}
 		return m
 	}
 	answer := func(to, term, index uint64, reject bool) *raftpb.Message {
-		return &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), To: new(to), Term: new(term), Index: new(index), Reject: new(reject)}
+		return &raftpb.Message{Type: raftpb.MsgAppResp.Enum(), To: new(to), Term: new(term), Index: new(index),
+			Reject: new(reject)}
 	}
 	own := &raftpb.Message{Type: raftpb.MsgStorageAppendResp.Enum(), To: new(uint64(1))}
 	got, err := a.process([]*raftpb.Message{

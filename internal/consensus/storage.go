@@ -82,7 +82,8 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	if cs == nil {
 		cs = &raftpb.ConfState{}
 	}
-	s := &start{first: first, last: last, confIndex: st.ConfStateIndex(), voters: cs.GetVoters(), learners: cs.GetLearners()}
+	s := &start{first: first, last: last, confIndex: st.ConfStateIndex(), voters: cs.GetVoters(),
+		learners: cs.GetLearners()}
 	s.empty = last == 0 && raft.IsEmptyHardState(hs)
 	if last+1 < first {
 		return nil, fmt.Errorf("%w: the log begins at %d and ends at %d", ErrStorageInconsistent, first, last)
@@ -92,13 +93,16 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	}
 	switch {
 	case hs.GetCommit() > last:
-		return nil, fmt.Errorf("%w: commit index %d is beyond the last entry %d", ErrStorageInconsistent, hs.GetCommit(), last)
+		return nil, fmt.Errorf("%w: commit index %d is beyond the last entry %d", ErrStorageInconsistent, hs.GetCommit(),
+			last)
 	case applied > last:
 		return nil, fmt.Errorf("%w: applied index %d is beyond the last entry %d", ErrStorageInconsistent, applied, last)
 	case s.confIndex > last:
-		return nil, fmt.Errorf("%w: membership of entry %d is beyond the last entry %d", ErrStorageInconsistent, s.confIndex, last)
+		return nil, fmt.Errorf("%w: membership of entry %d is beyond the last entry %d", ErrStorageInconsistent, s.confIndex,
+			last)
 	case hs.GetTerm() < s.lastTerm:
-		return nil, fmt.Errorf("%w: term %d is below the last entry's term %d", ErrStorageInconsistent, hs.GetTerm(), s.lastTerm)
+		return nil, fmt.Errorf("%w: term %d is below the last entry's term %d", ErrStorageInconsistent, hs.GetTerm(),
+			s.lastTerm)
 	}
 	s.applied = max(applied, first-1)
 	s.kept = max(hs.GetCommit(), s.applied, s.confIndex)

@@ -12,7 +12,8 @@ import (
 func TestCommittedChange(t *testing.T) {
 	store := newMemStore(1, 2, 3)
 	var ents []*raftpb.Entry
-	for i, typ := range []raftpb.EntryType{raftpb.EntryNormal, raftpb.EntryConfChangeV2, raftpb.EntryNormal, raftpb.EntryConfChangeV2, raftpb.EntryNormal} {
+	for i, typ := range []raftpb.EntryType{raftpb.EntryNormal, raftpb.EntryConfChangeV2, raftpb.EntryNormal,
+		raftpb.EntryConfChangeV2, raftpb.EntryNormal} {
 		ents = append(ents, &raftpb.Entry{Index: new(uint64(i + 1)), Term: new(uint64(1)), Type: typ.Enum()})
 	}
 	for n, want := range []uint64{0, 0, 0, 0, 2, 2} {
@@ -32,7 +33,8 @@ func TestCommittedChange(t *testing.T) {
 		}
 		a := newAppender(&Config{}, st, &published{})
 		if st.commit != want || a.settled != want || a.hard.GetCommit() != 0 {
-			t.Errorf("%d entries: commit index %d, settled %d, on disk %d; want %d, and 0 on disk", n, st.commit, a.settled, a.hard.GetCommit(), want)
+			t.Errorf("%d entries: commit index %d, settled %d, on disk %d; want %d, and 0 on disk", n, st.commit, a.settled,
+				a.hard.GetCommit(), want)
 		}
 	}
 }

@@ -141,7 +141,8 @@ func (s *memStore) purge(index uint64) {
 func (s *memStore) crash() *memStore {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &memStore{MemoryStorage: raft.NewMemoryStorage(), hard: s.hard, conf: s.conf, confIndex: s.confIndex, synced: s.synced}
+	c := &memStore{MemoryStorage: raft.NewMemoryStorage(), hard: s.hard, conf: s.conf, confIndex: s.confIndex,
+		synced: s.synced}
 	snap, _ := s.Snapshot()
 	if !raft.IsEmptySnap(snap) {
 		if err := c.ApplySnapshot(snap); err != nil {

@@ -62,7 +62,8 @@ func (c *core) acceptCommitHint(m *raftpb.Message) {
 	if term, err := c.cfg.Storage.Term(told.index); err != nil || term != told.term {
 		return // not in this log, or not yet on the disk
 	}
-	c.log.Info("a membership change in the log is committed, as a peer tells", "from", m.GetFrom(), "change", c.change, "term", told.term, "index", told.index)
+	c.log.Info("a membership change in the log is committed, as a peer tells", "from", m.GetFrom(), "change", c.change,
+		"term", told.term, "index", told.index)
 	c.step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), To: new(c.cfg.ID), From: new(c.cfg.ID), Term: new(bs.GetTerm()),
 		Index: new(told.index), LogTerm: new(told.term), Commit: new(told.index)})
 	if err := c.rn.ForgetLeader(); err != nil {

@@ -20,7 +20,8 @@ func removal(ids ...uint64) *raftpb.ConfChangeV2 {
 // newTold is a voter of three whose log holds the removal of 3, as entry 4, and does not know that it is committed.
 func newTold(t *testing.T) (*env, *member) {
 	e := newEnv(t)
-	st := storeOf(t, &raftpb.ConfState{Voters: []uint64{1, 2, 3}}, []uint64{1, 1, 1, 2, 2}, map[int]*raftpb.ConfChangeV2{4: removal(3)})
+	st := storeOf(t, &raftpb.ConfState{Voters: []uint64{1, 2, 3}}, []uint64{1, 1, 1, 2, 2},
+		map[int]*raftpb.ConfChangeV2{4: removal(3)})
 	if err := e.start(2, st, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestToldIsProven(t *testing.T) {
 		{"an entry before it", entryID{3, 1}, 0},
 		{"nothing, as older versions do", entryID{}, 0},
 	} {
-		for _, typ := range []raftpb.MessageType{raftpb.MsgPreVote, raftpb.MsgVote, raftpb.MsgPreVoteResp, raftpb.MsgVoteResp} {
+		for _, typ := range []raftpb.MessageType{raftpb.MsgPreVote, raftpb.MsgVote, raftpb.MsgPreVoteResp,
+			raftpb.MsgVoteResp} {
 			for _, role := range []raft.StateType{raft.StateFollower, raft.StatePreCandidate, raft.StateCandidate} {
 				e, m := newTold(t)
 				if role != raft.StateFollower {
@@ -54,20 +56,23 @@ func TestToldIsProven(t *testing.T) {
 				}
 				if role == raft.StateCandidate {
 					m.turn()
-					m.core.receive(&raftpb.Message{Type: raftpb.MsgPreVoteResp.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(3))})
+					m.core.receive(&raftpb.Message{Type: raftpb.MsgPreVoteResp.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+						Term: new(uint64(3))})
 				}
 				before := m.core.rn.BasicStatus()
 				if before.RaftState != role {
 					t.Fatalf("is %s, and should be %s", before.RaftState, role)
 				}
-				vote := &raftpb.Message{Type: typ.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(before.GetTerm()), Reject: new(true),
+				vote := &raftpb.Message{Type: typ.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(before.GetTerm()),
+					Reject: new(true),
 					Commit: new(c.told.index), RejectHint: new(c.told.term)}
 				if typ == raftpb.MsgPreVote || typ == raftpb.MsgVote {
 					vote.Reject = nil
 				}
 				m.core.acceptCommitHint(vote)
 				after := m.core.rn.BasicStatus()
-				if after.GetCommit() != c.want || after.Lead != 0 || after.GetTerm() != before.GetTerm() || after.GetVote() != before.GetVote() {
+				if after.GetCommit() != c.want || after.Lead != 0 || after.GetTerm() != before.GetTerm() ||
+					after.GetVote() != before.GetVote() {
 					t.Errorf("%s, in a %s to a %s: before %+v, after %+v", c.what, typ, role, before, after)
 				}
 				if c.want == 0 && after.RaftState != role {
@@ -87,13 +92,15 @@ func TestToldIsProven(t *testing.T) {
 // TestToldIsProvenTwice: raft has replaced the entry that the disk still has.
 func TestToldIsProvenTwice(t *testing.T) {
 	_, m := newTold(t)
-	m.core.receive(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(3)), Index: new(uint64(3)), LogTerm: new(uint64(1)),
+	m.core.receive(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+		Term: new(uint64(3)), Index: new(uint64(3)), LogTerm: new(uint64(1)),
 		Entries: []*raftpb.Entry{{Index: new(uint64(4)), Term: new(uint64(3))}}})
 	m.core.leaderLost(1)
 	if term, err := m.store.Term(4); err != nil || term != 2 || m.core.change != 4 {
 		t.Fatalf("entry 4 is of term %d (%v), the last change is entry %d", term, err, m.core.change)
 	}
-	m.core.acceptCommitHint(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(4)), Commit: new(uint64(4)), RejectHint: new(uint64(2))})
+	m.core.acceptCommitHint(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+		Term: new(uint64(4)), Commit: new(uint64(4)), RejectHint: new(uint64(2))})
 	for m.turn() {
 	}
 	if bs := m.core.rn.BasicStatus(); bs.GetCommit() != 0 || bs.Lead != 0 || m.core.change != 0 {
@@ -127,10 +134,12 @@ func TestReplacedChangeIsForgotten(t *testing.T) {
 // TestToldUnderLease: a voter that knows a leader, or may have promised one something in an earlier life, learns from
 // that leader alone (S10).
 func TestToldUnderLease(t *testing.T) {
-	vote := &raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(3)), Commit: new(uint64(4)), RejectHint: new(uint64(2))}
+	vote := &raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(3)), To: new(uint64(2)), Term: new(uint64(3)),
+		Commit: new(uint64(4)), RejectHint: new(uint64(2))}
 	for what, prepare := range map[string]func(*member){
 		"knows a leader": func(m *member) {
-			m.core.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)), Term: new(uint64(2))})
+			m.core.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)),
+				Term: new(uint64(2))})
 		},
 		"has just started": func(m *member) { m.core.elections.promised = m.core.ticks + 10 },
 	} {

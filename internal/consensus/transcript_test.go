@@ -171,7 +171,8 @@ func (e *env) cmdTick(d *datadriven.TestData) {
 	for range 200 {
 		for _, id := range ids {
 			st := e.members[id].core.state
-			if until == "candidate" && st.Role == Candidate || until == "leader" && st.Role == Leader || until == "leaderless" && st.Leader == 0 {
+			if until == "candidate" && st.Role == Candidate || until == "leader" && st.Role == Leader || until == "leaderless" &&
+				st.Leader == 0 {
 				return
 			}
 		}
@@ -183,7 +184,8 @@ func (e *env) cmdTick(d *datadriven.TestData) {
 func (e *env) cmdChange(d *datadriven.TestData, m *member) {
 	t := e.t.(*testing.T)
 	cc := &raftpb.ConfChangeV2{}
-	for arg, typ := range map[string]raftpb.ConfChangeType{"add": raftpb.ConfChangeAddNode, "learner": raftpb.ConfChangeAddLearnerNode, "remove": raftpb.ConfChangeRemoveNode} {
+	for arg, typ := range map[string]raftpb.ConfChangeType{"add": raftpb.ConfChangeAddNode,
+		"learner": raftpb.ConfChangeAddLearnerNode, "remove": raftpb.ConfChangeRemoveNode} {
 		var ids []uint64
 		d.MaybeScanArgs(t, arg, &ids)
 		for _, id := range ids {
@@ -211,7 +213,8 @@ func (e *env) cmdStatus() {
 		}
 		m.core.publish()
 		s := m.pub.state.Load()
-		line := fmt.Sprintf("%d: %s term=%d leader=%d last=%d durable=%d commit=%d applied=%d voters=%v", id, s.Role, s.Term, s.Leader,
+		line := fmt.Sprintf("%d: %s term=%d leader=%d last=%d durable=%d commit=%d applied=%d voters=%v", id, s.Role, s.Term,
+			s.Leader,
 			m.pub.last.Load(), m.pub.durable.Load(), m.pub.commit.Load(), m.pub.applied.Load(), s.Voters)
 		if len(s.Outgoing) > 0 {
 			line += fmt.Sprintf(" outgoing=%v", s.Outgoing)

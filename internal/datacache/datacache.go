@@ -41,14 +41,16 @@ var inUse struct {
 // Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill
 // makes it, once, also when several processes ask. It is there until this process ends; copy from it, and change
 // nothing in it.
-func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
+func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string,
+	error) {
 	if cache == "" {
 		return "", errors.New("no cache folder: set TRIREME_CACHE or HOME")
 	}
 	return dir(ctx, filepath.Join(cache, "data"), program, recipe, fill)
 }
 
-func dir(ctx context.Context, root string, program, recipe string, fill func(ctx context.Context, dir string) error) (string, error) {
+func dir(ctx context.Context, root string, program, recipe string,
+	fill func(ctx context.Context, dir string) error) (string, error) {
 	key, err := keyOf(program, recipe)
 	if err != nil {
 		return "", err

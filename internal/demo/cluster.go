@@ -613,7 +613,8 @@ func (n *Node) Inherited() (string, error) {
 	return s.Inherited, json.Unmarshal(b, &s)
 }
 
-// pollUntil calls f until it returns nil, less often when that takes long. When ctx ends first the error is what f said last.
+// pollUntil calls f until it returns nil, less often when that takes long. When ctx ends first the error is what f said
+// last.
 func pollUntil(ctx context.Context, pause time.Duration, what string, f func() error) error {
 	for began := time.Now(); ; {
 		err := f()

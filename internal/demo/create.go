@@ -47,7 +47,8 @@ func Create(ctx context.Context, o Options) (_ *Cluster, err error) {
 			c.Kill()
 		}
 	}()
-	c.say("Using MySQL %s (%s); %d data nodes, %d loggers and %d learners in %s", bin.Version, bin.Path, o.Nodes, o.Loggers, o.Learners, o.Dir)
+	c.say("Using MySQL %s (%s); %d data nodes, %d loggers and %d learners in %s", bin.Version, bin.Path, o.Nodes,
+		o.Loggers, o.Learners, o.Dir)
 	if err := c.openHosts(); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,8 @@ func (c *Cluster) layOut() {
 	for _, k := range []struct {
 		prefix, role string
 		count        int
-	}{{"n", config.RoleVoter, c.opts.Nodes}, {"l", config.RoleLogger, c.opts.Loggers}, {"r", config.RoleLearner, c.opts.Learners}} {
+	}{{"n", config.RoleVoter, c.opts.Nodes}, {"l", config.RoleLogger, c.opts.Loggers},
+		{"r", config.RoleLearner, c.opts.Learners}} {
 		for i := range k.count {
 			c.layOutNode(fmt.Sprintf("%s%d", k.prefix, i+1), k.role, portsOf(c.opts.PortBase, len(c.nodes)))
 		}
@@ -106,8 +108,10 @@ func (o Options) members() int { return o.Nodes + o.Loggers + o.Learners }
 
 // layOutNode is one more node.
 func (c *Cluster) layOutNode(name, role string, ports Ports) *Node {
-	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name), gone: make(chan struct{})}
-	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API, RWPort: n.Ports.RW, ROPort: n.Ports.RO, SplitPort: &n.Ports.Split, StreamPort: &n.Ports.Stream}
+	n := &Node{Name: name, Role: role, Host: host, Ports: ports, Dir: filepath.Join(c.opts.Dir, name),
+		gone: make(chan struct{})}
+	s := NodeState{Name: n.Name, Role: n.Role, Dir: n.Dir, Host: n.Host, PeerPort: n.Ports.Peer, APIPort: n.Ports.API,
+		RWPort: n.Ports.RW, ROPort: n.Ports.RO, SplitPort: &n.Ports.Split, StreamPort: &n.Ports.Stream}
 	if n.Role != config.RoleLogger {
 		socket := mysqld.Config{Dir: c.settings(n).MySQLDir()}.Socket()
 		s.MySQLPort, s.MySQLSocket = &n.Ports.MySQL, &socket
@@ -126,7 +130,8 @@ func (c *Cluster) settings(n *Node) config.Node {
 	s.MySQL.Binary, s.MySQL.Bind, s.MySQL.Port, s.MySQL.Options = c.opts.MySQL, n.Host, n.Ports.MySQL, c.opts.MySQLOptions
 	s.Peer.Listen, s.Peer.Advertise = n.addr(n.Ports.Peer), n.addr(n.Ports.Peer)
 	s.API = config.API{Listen: n.addr(n.Ports.API), Advertise: n.addr(n.Ports.API)}
-	s.Router.Bind, s.Router.RWPort, s.Router.ROPort, s.Router.SplitPort, s.Router.StreamPort = n.Host, n.Ports.RW, n.Ports.RO, n.Ports.Split, n.Ports.Stream
+	s.Router.Bind, s.Router.RWPort, s.Router.ROPort, s.Router.SplitPort, s.Router.StreamPort = n.Host, n.Ports.RW,
+		n.Ports.RO, n.Ports.Split, n.Ports.Stream
 	if c.opts.Tune != nil {
 		c.opts.Tune(&s)
 	}

@@ -99,7 +99,8 @@ func Supervise(ctx context.Context, o RunOptions) error {
 		return interrupted(ctx, err)
 	}
 	defer c.Close()
-	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("%s: its daemon has ended (%v); started again", n.Name, err) })
+	c.KeepRunning(restartPause,
+		func(n *Node, err error) { p.line("%s: its daemon has ended (%v); started again", n.Name, err) })
 	p.connections(ctx, c)
 	if err := c.ready(processID(os.Getpid())); err != nil {
 		return err

@@ -28,7 +28,8 @@ type Flags struct {
 
 // Options that the flags ask for.
 func (f Flags) Options() RunOptions {
-	return RunOptions{Nodes: f.Nodes, Loggers: f.Loggers, Learners: f.Learners, Dir: f.Dir, PortBase: f.PortBase, Duration: f.Duration,
+	return RunOptions{Nodes: f.Nodes, Loggers: f.Loggers, Learners: f.Learners, Dir: f.Dir, PortBase: f.PortBase,
+		Duration: f.Duration,
 		NoFaults: f.NoFaults, Tour: f.Tour, Keep: f.Keep, Detach: f.Detach, MySQL: f.Mysqld}
 }
 

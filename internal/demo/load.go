@@ -52,7 +52,8 @@ func newLoad(login Login, writers int, logPath string) (*load, error) {
 		return nil, err
 	}
 	now := time.Now()
-	return &load{login: login, log: bufio.NewWriter(f), file: f, outcomes: make([][]outcome, writers), since: now, last: now}, nil
+	return &load{login: login, log: bufio.NewWriter(f), file: f, outcomes: make([][]outcome, writers), since: now,
+		last: now}, nil
 }
 
 func (l *load) close() error { return l.file.Close() }
@@ -67,7 +68,8 @@ func (l *load) prepare(ctx context.Context) error {
 	stmts := []string{"DROP DATABASE IF EXISTS demo", "CREATE DATABASE demo"}
 	// without a unique key over writer and seq: a write that is applied twice shows as two rows
 	for _, t := range loadTables {
-		stmts = append(stmts, "CREATE TABLE demo."+t+" (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, seq BIGINT NOT NULL, "+
+		stmts = append(stmts, "CREATE TABLE demo."+t+
+			" (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, seq BIGINT NOT NULL, "+
 			"payload VARCHAR(100) NOT NULL, KEY (writer, seq))")
 	}
 	return pollUntil(ctx, 200*time.Millisecond, "the load's tables", func() error {
@@ -290,8 +292,9 @@ func (r Report) OK() bool { return len(r.Problems) == 0 }
 
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d writes attempted: %d acknowledged, %d without an answer, %d refused; %d tables and gtid_executed compared on %s", r.Counts.Attempts,
-		r.Counts.Acked, r.Counts.Unknown, r.Counts.Failed, r.Tables, strings.Join(r.Nodes, ", "))
+	fmt.Fprintf(&b,
+		"%d writes attempted: %d acknowledged, %d without an answer, %d refused; %d tables and gtid_executed compared on %s",
+		r.Counts.Attempts, r.Counts.Acked, r.Counts.Unknown, r.Counts.Failed, r.Tables, strings.Join(r.Nodes, ", "))
 	if r.OK() {
 		b.WriteString(": every acknowledged write is there exactly once, all nodes are equal")
 		return b.String()

@@ -245,7 +245,8 @@ func childOf(daemon int, is func(args []string) bool) int {
 
 // isMySQL reports whether it is a server: not one that only tells its version, as a daemon that starts asks it to.
 func isMySQL(args []string) bool {
-	return !slices.Contains(args, "--version") && slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
+	return !slices.Contains(args, "--version") &&
+		slices.ContainsFunc(args, func(arg string) bool { return filepath.Base(arg) == "mysqld" })
 }
 
 func isGuard(args []string) bool { return len(args) > 1 && args[1] == "guard" }

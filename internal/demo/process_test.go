@@ -278,7 +278,9 @@ func TestPortsAreGivenOutOnce(t *testing.T) {
 
 func TestUnhealthy(t *testing.T) {
 	good := func() api.ClusterView {
-		return api.ClusterView{Leader: "n1", Members: []api.MemberView{{Name: "n1", Role: api.RoleLeader, State: api.StateHealthy}, {Name: "n2", Role: api.RoleFollower, State: api.StateHealthy}}}
+		return api.ClusterView{Leader: "n1",
+			Members: []api.MemberView{{Name: "n1", Role: api.RoleLeader, State: api.StateHealthy},
+				{Name: "n2", Role: api.RoleFollower, State: api.StateHealthy}}}
 	}
 	if err := unhealthy(good(), 2); err != nil {
 		t.Error(err)

@@ -137,7 +137,8 @@ func run(ctx context.Context, o RunOptions, out *Outcome) error {
 		p.line("Stopping %d nodes …", len(c.Nodes()))
 		c.Close()
 	}()
-	c.KeepRunning(restartPause, func(n *Node, err error) { p.line("  %s: its daemon has ended (%v); started again", n.Name, err) })
+	c.KeepRunning(restartPause,
+		func(n *Node, err error) { p.line("  %s: its daemon has ended (%v); started again", n.Name, err) })
 	tale := newStory(p, o.Tour, o.In)
 	p.connections(ctx, c)
 	err = tale.act(ctx, fmt.Sprintf("A cluster of %d nodes", len(c.Nodes())), clusterText)
@@ -167,7 +168,8 @@ func (o RunOptions) cluster(say func(string, ...any), survive bool) Options {
 	if o.PortBase != defaultPortBase {
 		name = fmt.Sprintf("demo-%d", o.PortBase)
 	}
-	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase, MySQL: o.MySQL,
+	return Options{Name: name, Nodes: o.Nodes, Loggers: o.Loggers, Learners: o.Learners, Dir: o.Dir, PortBase: o.PortBase,
+		MySQL: o.MySQL,
 		Hosts: o.Hosts, Binary: o.Binary, Survive: survive, Say: say}
 }
 
@@ -197,7 +199,8 @@ func (p *printer) connections(ctx context.Context, c *Cluster) {
 		p.line("  dashboard: https://%s/; a link that logs in: trireme dashboard --api http://%[1]s", at)
 	}
 	for _, n := range c.Nodes() {
-		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, n.addr(n.Ports.RW), n.addr(n.Ports.RO), n.addr(n.Ports.API))
+		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, n.addr(n.Ports.RW),
+			n.addr(n.Ports.RO), n.addr(n.Ports.API))
 	}
 	first := c.Nodes()[0]
 	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, first.Host, first.Ports.RW, s.User)
@@ -276,8 +279,8 @@ func (s *show) everySecond(ctx context.Context) {
 	}
 }
 
-// schedule lets the load run, with two faults at a quarter and five eighths of the time; in a tour, when its reader goes
-// on.
+// schedule lets the load run, with two faults at a quarter and five eighths of the time; in a tour, when its reader
+// goes on.
 func (s *show) schedule(ctx context.Context) error {
 	end := time.Now().Add(s.o.Duration)
 	until := func(at time.Time) error {
@@ -361,7 +364,8 @@ func (s *show) fault(ctx context.Context, what string, kill func(*Node) int) err
 	}
 	back := time.Since(at).Seconds()
 	s.p.line("  << %s is back as a healthy member %.1f s after the kill", victim.Name, back)
-	s.out.Faults = append(s.out.Faults, Fault{What: what, Node: victim.Name, Leader: next.Leader, WriteGapMS: gap, BackSeconds: back})
+	s.out.Faults = append(s.out.Faults, Fault{What: what, Node: victim.Name, Leader: next.Leader, WriteGapMS: gap,
+		BackSeconds: back})
 	s.tell(ctx, at, victim, s.c.Node(next.Leader))
 	return nil
 }
@@ -386,7 +390,8 @@ func (s *show) tell(ctx context.Context, since time.Time, nodes ...*Node) {
 }
 
 func eventsSince(events []api.Event, since time.Time, node string) []api.Event {
-	return slices.DeleteFunc(slices.Clone(events), func(e api.Event) bool { return !e.Time.After(since) || e.Node != node })
+	return slices.DeleteFunc(slices.Clone(events),
+		func(e api.Event) bool { return !e.Time.After(since) || e.Node != node })
 }
 
 // verdict checks everything and says so.

@@ -114,7 +114,8 @@ func (c *Cluster) invite(ctx context.Context, n *Node) error {
 	if err != nil {
 		return fmt.Errorf("invitation of %s: %w", n.Name, err)
 	}
-	if _, err := setup.Join(ctx, setup.JoinOptions{Token: invitation.Token, Node: c.settings(n), Role: n.Role, Listen: c.listen(n)}); err != nil {
+	if _, err := setup.Join(ctx, setup.JoinOptions{Token: invitation.Token, Node: c.settings(n), Role: n.Role,
+		Listen: c.listen(n)}); err != nil {
 		return fmt.Errorf("join of %s: %w", n.Name, err)
 	}
 	return nil

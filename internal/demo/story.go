@@ -76,6 +76,8 @@ nodes must be equal.`
 
 // loadText says what an OK means for so many voters.
 func loadText(writers, voters int) string {
-	return fmt.Sprintf("%d sessions write through the router. A client gets its OK once the commit is on the disks of %d of the\n"+
-		"%d voters. Below: commits a second, the time that 95 %% of them took at most, and who leads.", writers, voters/2+1, voters)
+	return fmt.Sprintf(
+		"%d sessions write through the router. A client gets its OK once the commit is on the disks of %d of the\n"+
+			"%d voters. Below: commits a second, the time that 95 %% of them took at most, and who leads.", writers, voters/2+1,
+		voters)
 }

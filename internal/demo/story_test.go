@@ -16,7 +16,8 @@ func TestStory(t *testing.T) {
 	if err := plain.act(t.Context(), "A load", loadText(8, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.Contains(got, "\n== 1. A load\n   8 sessions") || !strings.Contains(got, "disks of 3 of the\n   5 voters") ||
+	if got := out.String(); !strings.Contains(got, "\n== 1. A load\n   8 sessions") ||
+		!strings.Contains(got, "disks of 3 of the\n   5 voters") ||
 		strings.Contains(got, "Enter") {
 		t.Errorf("%s", got)
 	}

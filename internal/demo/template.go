@@ -43,7 +43,8 @@ func NewTemplate(ctx context.Context, mysql string) (*Template, error) {
 // is new is a new recipe.
 func (t *Template) recipe() string {
 	named := *t
-	for _, a := range []*config.Account{&named.secrets.Admin, &named.secrets.Repl, &named.secrets.Feed, &named.secrets.Clone} {
+	for _, a := range []*config.Account{&named.secrets.Admin, &named.secrets.Repl, &named.secrets.Feed,
+		&named.secrets.Clone} {
 		a.Password = ""
 	}
 	named.secrets.APIToken = ""
@@ -52,7 +53,8 @@ func (t *Template) recipe() string {
 
 // config of a server in dir, as far as its data directory is concerned.
 func (t *Template) config(dir string, n config.Node) mysqld.Config {
-	return mysqld.Config{Binary: t.binary, Dir: dir, Port: n.MySQL.Port, ServerID: 1, OSUser: n.MySQL.OSUser, Extra: n.MySQL.Options,
+	return mysqld.Config{Binary: t.binary, Dir: dir, Port: n.MySQL.Port, ServerID: 1, OSUser: n.MySQL.OSUser,
+		Extra: n.MySQL.Options,
 		Admin: mysqld.Account(t.secrets.Admin), Repl: mysqld.Account(t.secrets.Repl), Clone: mysqld.Account(t.secrets.Clone)}
 }
 

@@ -11,7 +11,8 @@ import (
 // TestRecipe: a template is found again although its passwords are random, and not after a change of what shapes it.
 func TestRecipe(t *testing.T) {
 	of := func(version string) string {
-		template := Template{binary: mysqld.Binary{Path: "/mysqld", Version: mysqld.Version{Raw: version}}, secrets: config.NewSecrets()}
+		template := Template{binary: mysqld.Binary{Path: "/mysqld", Version: mysqld.Version{Raw: version}},
+			secrets: config.NewSecrets()}
 		return template.recipe()
 	}
 	recipe := of("9.7.1")

@@ -202,7 +202,8 @@ func judgeRows(outcomes [][]outcome, nodes map[string]held) []Problem {
 	names := slices.Sorted(maps.Keys(nodes))
 	for _, name := range names {
 		report := func(kind string, w write, format string, args ...any) {
-			problems = append(problems, Problem{kind, name, fmt.Sprintf("writer %d seq %d ", w.writer, w.seq) + fmt.Sprintf(format, args...)})
+			problems = append(problems, Problem{kind, name, fmt.Sprintf("writer %d seq %d ", w.writer, w.seq) +
+				fmt.Sprintf(format, args...)})
 		}
 		for writer, list := range outcomes {
 			for seq, o := range list {
@@ -249,7 +250,8 @@ func judgeSums(nodes map[string]held) []Problem {
 		maps.Copy(all, nodes[name].sums)
 		for _, t := range slices.Sorted(maps.Keys(all)) {
 			if a, b := first[t], nodes[name].sums[t]; a != b {
-				problems = append(problems, Problem{"nodes differ", name, fmt.Sprintf("checksum of %s: %q, on %s: %q", t, b, names[0], a)})
+				problems = append(problems,
+					Problem{"nodes differ", name, fmt.Sprintf("checksum of %s: %q, on %s: %q", t, b, names[0], a)})
 			}
 		}
 	}

@@ -18,15 +18,19 @@ func TestJudgeRows(t *testing.T) {
 		change func(held)
 		want   []string
 	}{
-		"as it should be":        {func(held) {}, nil},
-		"without an answer":      {func(h held) { h.rows["w0"][write{0, 2}] = 1 }, nil},
-		"lost":                   {func(h held) { delete(h.rows["w1"], write{0, 1}) }, []string{"acknowledged write lost"}},
-		"twice":                  {func(h held) { h.rows["w1"][write{0, 1}] = 2 }, []string{"write applied twice"}},
-		"torn":                   {func(h held) { delete(h.rows["w0"], write{0, 0}) }, []string{"transaction torn"}},
-		"refused":                {func(h held) { h.rows["w1"][write{0, 3}] = 1 }, []string{"write that was never committed exists"}},
-		"never attempted":        {func(h held) { h.rows["w0"][write{0, 4}] = 1 }, []string{"write that was never committed exists"}},
-		"of nobody":              {func(h held) { h.rows["w0"][write{7, 0}] = 1 }, []string{"write that was never committed exists"}},
-		"in a table not its own": {func(h held) { h.rows["w0"][write{0, 1}] = 1 }, []string{"write that was never committed exists"}},
+		"as it should be":   {func(held) {}, nil},
+		"without an answer": {func(h held) { h.rows["w0"][write{0, 2}] = 1 }, nil},
+		"lost":              {func(h held) { delete(h.rows["w1"], write{0, 1}) }, []string{"acknowledged write lost"}},
+		"twice":             {func(h held) { h.rows["w1"][write{0, 1}] = 2 }, []string{"write applied twice"}},
+		"torn":              {func(h held) { delete(h.rows["w0"], write{0, 0}) }, []string{"transaction torn"}},
+		"refused": {func(h held) { h.rows["w1"][write{0, 3}] = 1 },
+			[]string{"write that was never committed exists"}},
+		"never attempted": {func(h held) { h.rows["w0"][write{0, 4}] = 1 },
+			[]string{"write that was never committed exists"}},
+		"of nobody": {func(h held) { h.rows["w0"][write{7, 0}] = 1 },
+			[]string{"write that was never committed exists"}},
+		"in a table not its own": {func(h held) { h.rows["w0"][write{0, 1}] = 1 },
+			[]string{"write that was never committed exists"}},
 	} {
 		h := whole()
 		c.change(h)
@@ -42,7 +46,8 @@ func TestJudgeRows(t *testing.T) {
 
 // TestJudgeSums: a table that differs, or is not there, is told of the node that has another one than the first.
 func TestJudgeSums(t *testing.T) {
-	nodes := map[string]held{"n1": {sums: map[string]string{"demo.w0": "1", "demo.w1": "2"}}, "n2": {sums: map[string]string{"demo.w0": "1", "demo.w1": "2"}}}
+	nodes := map[string]held{"n1": {sums: map[string]string{"demo.w0": "1", "demo.w1": "2"}},
+		"n2": {sums: map[string]string{"demo.w0": "1", "demo.w1": "2"}}}
 	if p := judgeSums(nodes); len(p) != 0 {
 		t.Error(p)
 	}

@@ -156,7 +156,8 @@ func BenchmarkFeed(b *testing.B) {
 	log := benchLog(min(b.N, 1<<15))
 	rounds := (b.N + 1<<15 - 1) >> 15
 	b.ReportAllocs()
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 9, ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0)}, log)
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(),
+		ServerID: 9, ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0)}, log)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -184,7 +185,8 @@ func BenchmarkFeedTrickle(b *testing.B) {
 	log := newMemLog()
 	log.append(1, all.entries[0].Data, true)
 	b.ReportAllocs()
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 9, ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0)}, log)
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(),
+		ServerID: 9, ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0)}, log)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -145,7 +145,8 @@ func fakeMysqld(t testing.TB, serve func(nc net.Conn, e *events)) SourceConfig {
 }
 
 func fakeSession(nc net.Conn, serve func(nc net.Conn, e *events)) {
-	s, err := mysqlwire.Accept(context.Background(), nc, mysqlwire.ServerConfig{User: "repl", Password: "secret", Version: "9.7.4"})
+	s, err := mysqlwire.Accept(context.Background(), nc, mysqlwire.ServerConfig{User: "repl", Password: "secret",
+		Version: "9.7.4"})
 	if err != nil {
 		return
 	}
@@ -225,8 +226,9 @@ func TestSourceRefusesBrokenStreams(t *testing.T) {
 		}, "semi-sync"},
 		{"transaction without its end", func(e *events) []byte {
 			evs := e.trx()
-			return packets(packets(nil, false, evs[:5]...), true, (&events{uuid: fakeUUID, pos: raftlog.Pos{File: 1, Off: e.pos.Off -
-				uint64(len(bytes.Join(evs[5:], nil)))}, gno: e.gno}).trx()...)
+			return packets(packets(nil, false, evs[:5]...), true,
+				(&events{uuid: fakeUUID, pos: raftlog.Pos{File: 1, Off: e.pos.Off -
+					uint64(len(bytes.Join(evs[5:], nil)))}, gno: e.gno}).trx()...)
 		}, "out of order"},
 		{"jump to another file", func(e *events) []byte {
 			return packets(nil, false, binlog.AppendArtificialRotate(nil, 1, "binlog.000003", 4))
@@ -235,7 +237,8 @@ func TestSourceRefusesBrokenStreams(t *testing.T) {
 			return packets(nil, false, binlog.AppendArtificialRotate(nil, 1, "other.000002", 4))
 		}, "named"},
 		{"fatal error of the server", func(*events) []byte {
-			return framed(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, Message: "no such position"}))
+			return framed(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump,
+				Message: "no such position"}))
 		}, "no such position"},
 		{"neither event nor error", func(*events) []byte { return framed([]byte{7, 7, 7}) }, "malformed"},
 		{"event and packet disagree", func(*events) []byte {
@@ -274,7 +277,8 @@ func TestSourceReconnectsAfterAnError(t *testing.T) {
 		if len(dumps) == 1 {
 			_, _ = nc.Write(packets(b, true, e.trx()...))
 			<-taken
-			b = append([]byte(nil), framed(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown}))...)
+			b = append([]byte(nil),
+				framed(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown}))...)
 		} else {
 			e.gno = 1
 			if e.pos.Off < 1000 { // not yet acknowledged: it comes again
@@ -379,7 +383,8 @@ func TestAckNeverBlocks(t *testing.T) {
 		var pos uint64
 		for pos != e.pos.Off {
 			var packet [mysqlwire.HeaderLen + 1 + 8 + len("binlog.000001")]byte
-			if _, err := io.ReadFull(nc, packet[:]); err != nil || packet[4] != semiSyncMagic || string(packet[13:]) != "binlog.000001" {
+			if _, err := io.ReadFull(nc, packet[:]); err != nil || packet[4] != semiSyncMagic ||
+				string(packet[13:]) != "binlog.000001" {
 				newest <- 0
 				return
 			}

@@ -143,8 +143,10 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
-	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections), conns: map[net.Conn]struct{}{}}
-	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true, gate: cfg.Gate, void: cfg.Void,
+	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections),
+		conns: map[net.Conn]struct{}{}}
+	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true,
+		gate: cfg.Gate, void: cfg.Void,
 		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
@@ -193,8 +195,9 @@ func (f *Feed) Stats() FeedStats {
 	connected := f.current != nil
 	f.mu.Unlock()
 	return FeedStats{
-		Connected: connected, Next: f.stats.next.Load(), Transactions: f.stats.transactions.Load(), Skipped: f.stats.skipped.Load(),
-		Bytes: f.stats.bytes.Load(), Flushes: f.stats.flushes.Load(), Dumps: f.stats.dumps.Load(),
+		Connected: connected, Next: f.stats.next.Load(), Transactions: f.stats.transactions.Load(),
+		Skipped: f.stats.skipped.Load(), Bytes: f.stats.bytes.Load(), Flushes: f.stats.flushes.Load(),
+		Dumps: f.stats.dumps.Load(),
 	}
 }
 
@@ -220,7 +223,8 @@ func (f *Feed) accept() {
 		}
 		if uid, known := ownerOf(nc); known && uid != f.cfg.UID {
 			if f.mayComplain() {
-				f.cfg.Logger.Warn("feed refuses a connection: it is for mysqld's user only", "remote", nc.RemoteAddr().String(), "uid", uid)
+				f.cfg.Logger.Warn("feed refuses a connection: it is for mysqld's user only", "remote", nc.RemoteAddr().String(),
+					"uid", uid)
 			}
 			_ = nc.Close()
 			continue

@@ -23,8 +23,10 @@ const feedPassword = "f-Secret1"
 
 func newFeed(t *testing.T, log Log, report func(error)) *Feed {
 	t.Helper()
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1,
-		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), ServerVersion: DefaultServerVersion, Appliers: 4, Report: report}, log)
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(),
+		ServerID:   1<<20 + 1,
+		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), ServerVersion: DefaultServerVersion, Appliers: 4,
+		Report: report}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +50,11 @@ func (s *testServer) follow(f *Feed) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.Exec(fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='feed', SOURCE_PASSWORD='%s', "+
-		"SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=0, SOURCE_CONNECT_RETRY=1, "+
-		"SOURCE_HEARTBEAT_PERIOD=0.2", host, port, feedPassword))
+	s.Exec(
+		fmt.Sprintf(
+			"CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='feed', SOURCE_PASSWORD='%s', "+
+				"SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, GET_SOURCE_PUBLIC_KEY=1, SOURCE_RETRY_COUNT=0, SOURCE_CONNECT_RETRY=1, "+
+				"SOURCE_HEARTBEAT_PERIOD=0.2", host, port, feedPassword))
 	s.Exec("START REPLICA")
 }
 
@@ -87,7 +91,8 @@ func (s *testServer) replicaError() string {
 // checksums maps each table of schema d to its checksum.
 func (s *testServer) checksums() map[string]string {
 	s.t.Helper()
-	rows, err := s.DB.QueryContext(limit(s.t, 30*time.Second), "SELECT table_name FROM information_schema.tables WHERE table_schema='d'")
+	rows, err := s.DB.QueryContext(limit(s.t, 30*time.Second),
+		"SELECT table_name FROM information_schema.tables WHERE table_schema='d'")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -187,27 +192,36 @@ func mixedTransaction[R any](exec func(context.Context, string, ...any) (R, erro
 	case n == 0:
 		statements = []string{"INSERT INTO d.m (writer, v, b) VALUES (" + w + ", 0, REPEAT('z', 3000000))"}
 	case n == 1:
-		statements = []string{"CREATE TABLE IF NOT EXISTS d.t" + w + " (i INT PRIMARY KEY)", "INSERT IGNORE INTO d.t" + w + " VALUES (" + strconv.Itoa(k) + ")"}
+		statements = []string{"CREATE TABLE IF NOT EXISTS d.t" + w + " (i INT PRIMARY KEY)", "INSERT IGNORE INTO d.t" + w +
+			" VALUES (" + strconv.Itoa(k) + ")"}
 	case n == 2:
 		statements = []string{"DROP TABLE IF EXISTS d.t" + w}
 	case n == 3 && withXA:
 		x := fmt.Sprintf("'x%d_%d'", writer, k)
-		statements = []string{"XA START " + x, "INSERT INTO d.m (writer, v) VALUES (" + w + ", 7)", "XA END " + x, "XA PREPARE " + x, "XA COMMIT " + x}
+		statements = []string{"XA START " + x, "INSERT INTO d.m (writer, v) VALUES (" + w + ", 7)", "XA END " + x,
+			"XA PREPARE " + x, "XA COMMIT " + x}
 	case n == 4:
-		statements = []string{"SET SESSION binlog_transaction_compression=ON", "UPDATE d.m SET v=v+1 WHERE writer=" + w + " ORDER BY id LIMIT 20", "SET SESSION binlog_transaction_compression=OFF"}
+		statements = []string{"SET SESSION binlog_transaction_compression=ON", "UPDATE d.m SET v=v+1 WHERE writer=" + w +
+			" ORDER BY id LIMIT 20", "SET SESSION binlog_transaction_compression=OFF"}
 	case n < 60:
-		statements = []string{"BEGIN", "UPDATE d.m SET v=v+1 WHERE writer=" + w + " ORDER BY id DESC LIMIT 2", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 1)", "COMMIT"}
+		statements = []string{"BEGIN", "UPDATE d.m SET v=v+1 WHERE writer=" + w + " ORDER BY id DESC LIMIT 2",
+			"INSERT INTO d.m (writer, v) VALUES (" + w + ", 1)", "COMMIT"}
 	case n < 65:
 		statements = []string{"DELETE FROM d.m WHERE writer=" + w + " ORDER BY id LIMIT 3"}
 	case n < 70:
-		statements = []string{"SET SESSION binlog_row_value_options='PARTIAL_JSON'", "INSERT INTO d.m (writer, j) VALUES (" + w + ", JSON_OBJECT('a', REPEAT('j', 200), 'b', 1))",
-			"UPDATE d.m SET j=JSON_SET(j, '$.b', " + strconv.Itoa(k) + ") WHERE writer=" + w + " AND j IS NOT NULL ORDER BY id DESC LIMIT 2", "SET SESSION binlog_row_value_options=''"}
+		statements = []string{"SET SESSION binlog_row_value_options='PARTIAL_JSON'", "INSERT INTO d.m (writer, j) VALUES (" +
+			w + ", JSON_OBJECT('a', REPEAT('j', 200), 'b', 1))",
+			"UPDATE d.m SET j=JSON_SET(j, '$.b', " + strconv.Itoa(k) + ") WHERE writer=" + w +
+				" AND j IS NOT NULL ORDER BY id DESC LIMIT 2", "SET SESSION binlog_row_value_options=''"}
 	case n < 73:
-		statements = []string{"SET SESSION binlog_format=STATEMENT", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 8)", "SET SESSION binlog_format=ROW"}
+		statements = []string{"SET SESSION binlog_format=STATEMENT", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 8)",
+			"SET SESSION binlog_format=ROW"}
 	case n < 76:
-		statements = []string{"SET SESSION binlog_rows_query_log_events=ON", "INSERT INTO d.m (writer, v) VALUES (" + w + ", 9)", "SET SESSION binlog_rows_query_log_events=OFF"}
+		statements = []string{"SET SESSION binlog_rows_query_log_events=ON", "INSERT INTO d.m (writer, v) VALUES (" + w +
+			", 9)", "SET SESSION binlog_rows_query_log_events=OFF"}
 	default:
-		statements = []string{"INSERT INTO d.m (writer, v, b) VALUES (" + w + ", 2, REPEAT('y', " + strconv.Itoa(rand.IntN(500)) + "))"}
+		statements = []string{"INSERT INTO d.m (writer, v, b) VALUES (" + w + ", 2, REPEAT('y', " +
+			strconv.Itoa(rand.IntN(500)) + "))"}
 	}
 	for _, q := range statements {
 		if _, err := exec(context.Background(), q); err != nil {
@@ -250,7 +264,9 @@ func TestFeedEndToEnd(t *testing.T) {
 	var state string
 	var beats int // counted since the receiver began, or over connections
 	content := func() bool {
-		c.follower.Row("SELECT service_state, count_received_heartbeats FROM performance_schema.replication_connection_status", &state, &beats)
+		c.follower.Row(
+			"SELECT service_state, count_received_heartbeats FROM performance_schema.replication_connection_status", &state,
+			&beats)
 		return state == "ON"
 	}
 	eventually(t, 20*time.Second, "the receiver is there again", content)
@@ -359,7 +375,8 @@ func TestFeedAbortedChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.log.barrier(2, 3, 1, fde)
-	r := &recorder{t: t, src: src, done: make(chan error, 1), end: freshStart, proposed: func(p Payload) { c.log.append(2, p.Data, true) }}
+	r := &recorder{t: t, src: src, done: make(chan error, 1), end: freshStart,
+		proposed: func(p Payload) { c.log.append(2, p.Data, true) }}
 	r.start()
 	t.Cleanup(r.finish)
 	other.Exec("CREATE DATABASE e")

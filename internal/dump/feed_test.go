@@ -104,7 +104,8 @@ func TestFeedRefusesRequests(t *testing.T) {
 			if err := c.WriteCommand(mysqlwire.ComBinlogDumpGTID, test.argument); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := nextEvent(t, c); !mysqlwire.IsServerCode(err, mysqlwire.CodeSourceFatalDump) || !strings.Contains(err.Error(), test.want) {
+			if _, err := nextEvent(t, c); !mysqlwire.IsServerCode(err, mysqlwire.CodeSourceFatalDump) ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v, want 1236 with %q", err, test.want)
 			}
 		})
@@ -138,7 +139,8 @@ func TestFeedHeartbeats(t *testing.T) {
 	s := newScript(1)
 	s.entry(1, 0, append(s.e.trx(), s.e.trx()...)...)
 	c := loggedIn(t, newFeed(t, s.log, nil))
-	if _, err := c.Exec(limit(t, 5*time.Second), "SET @master_heartbeat_period=20000000, @source_heartbeat_period=20000000"); err != nil {
+	if _, err := c.Exec(limit(t, 5*time.Second),
+		"SET @master_heartbeat_period=20000000, @source_heartbeat_period=20000000"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.WriteCommand(mysqlwire.ComBinlogDumpGTID, dumpArgument(5, gtid.SetOf(s.gtid(1)))); err != nil {
@@ -329,7 +331,8 @@ func TestFeedGate(t *testing.T) {
 		s.entry(1, 0, s.e.trx()...)
 	}
 	d := &door{changed: make(chan struct{}), left: 1}
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1,
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(),
+		ServerID:   1<<20 + 1,
 		ServerUUID: gtid.IncarnationUUID(testCluster, 9, 0), Gate: d}, s.log)
 	if err != nil {
 		t.Fatal(err)

@@ -76,13 +76,15 @@ func TestStreamSegmentation(t *testing.T) {
 			stream = packets(stream, false, binlog.AppendHeartbeat(nil, 1, "binlog.000001", uint32(e.pos.Off)))
 		}
 		if i%50 == 49 { // the next file
-			stream = packets(stream, false, e.add(binlog.AppendRotate(nil, binlog.Header{ServerID: 1, LogPos: 1}, "binlog.next", 4)))
+			stream = packets(stream, false,
+				e.add(binlog.AppendRotate(nil, binlog.Header{ServerID: 1, LogPos: 1}, "binlog.next", 4)))
 			e.pos = raftlog.Pos{File: e.pos.File + 1, Off: firstOffset}
 			stream = append(stream, opening(e)...)
 		}
 	}
 	for _, test := range []struct{ chunk, buf, read int }{
-		{1 << 20, 1<<20 + 4096, 1 << 20}, {8192, 16384, 1}, {8192, 16384, 5000}, {100, 8192, 700}, {1, 8192, 300}, {30000, 30500, 1000},
+		{1 << 20, 1<<20 + 4096, 1 << 20}, {8192, 16384, 1}, {8192, 16384, 5000}, {100, 8192, 700}, {1, 8192, 300},
+		{30000, 30500, 1000},
 	} {
 		got, err := scanAll(stream, test.chunk, test.buf, func() int { return 1 + rand.IntN(test.read) })
 		if !errors.Is(err, errLost) {
@@ -124,7 +126,8 @@ func FuzzSourceStream(f *testing.F) {
 
 func FuzzDumpRequest(f *testing.F) {
 	f.Add(dumpArgument(7, gtid.Set{}))
-	f.Add(dumpArgument(7, gtid.SetOf(gtid.GTID{SID: gtid.SID{UUID: fakeUUID}, GNO: 5}, gtid.GTID{SID: gtid.SID{UUID: fakeUUID, Tag: "t"}, GNO: 5})))
+	f.Add(dumpArgument(7, gtid.SetOf(gtid.GTID{SID: gtid.SID{UUID: fakeUUID}, GNO: 5},
+		gtid.GTID{SID: gtid.SID{UUID: fakeUUID, Tag: "t"}, GNO: 5})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		request, err := parseDumpRequest(b)
 		if err != nil {
@@ -261,7 +264,8 @@ func FuzzReceiver(f *testing.F) {
 	f.Add(command(nil, mysqlwire.ComBinlogDumpGTID, "short"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		heap.Within(t, 8<<20+64*len(b), func() {
-			login := mysqlwire.AppendResponse(nil, mysqlwire.Response{Capabilities: 1<<9 | 1<<15 | 1<<19, User: "feed", Plugin: mysqlwire.PluginCachingSHA2})
+			login := mysqlwire.AppendResponse(nil, mysqlwire.Response{Capabilities: 1<<9 | 1<<15 | 1<<19, User: "feed",
+				Plugin: mysqlwire.PluginCachingSHA2})
 			hello := framed(login)
 			hello[3] = 1
 			nc := &conversation{b: append(hello, b...)}
@@ -269,7 +273,8 @@ func FuzzReceiver(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)}, conns: map[net.Conn]struct{}{}, paused: true}
+			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)},
+				conns: map[net.Conn]struct{}{}, paused: true}
 			feed.server = dumpServer{log: newMemLog(), serverID: 9, pack: true, stats: &feed.stats, tasks: &feed.tasks}
 			feed.ctx, feed.cancel = context.WithCancel(context.Background())
 			feed.cancel() // a dump that begins is over at once
@@ -279,7 +284,8 @@ func FuzzReceiver(f *testing.F) {
 				t.Fatalf("a heartbeat every %v", r.heartbeat)
 			}
 			var se *mysqlwire.ServerError
-			for _, known := range []error{nil, io.EOF, io.ErrUnexpectedEOF, mysqlwire.ErrMalformed, mysqlwire.ErrSequence, mysqlwire.ErrTooLarge, gtid.ErrEncoding,
+			for _, known := range []error{nil, io.EOF, io.ErrUnexpectedEOF, mysqlwire.ErrMalformed, mysqlwire.ErrSequence,
+				mysqlwire.ErrTooLarge, gtid.ErrEncoding,
 				context.Canceled, errReplaced} {
 				if errors.Is(err, known) {
 					return

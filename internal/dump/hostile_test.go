@@ -33,7 +33,8 @@ func TestFeedLetsNobodyElseIn(t *testing.T) {
 		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
 		return nc
 	}
-	for _, who := range []mysqlwire.ClientConfig{{User: "feed", Password: "wrong"}, {User: "feed"}, {User: "root", Password: feedPassword}, {}} {
+	for _, who := range []mysqlwire.ClientConfig{{User: "feed", Password: "wrong"}, {User: "feed"},
+		{User: "root", Password: feedPassword}, {}} {
 		if _, err := mysqlwire.Login(ctx, dial(), who); !mysqlwire.IsServerCode(err, mysqlwire.CodeAccessDenied) {
 			t.Errorf("%+v: %v", who, err)
 		}
@@ -83,7 +84,8 @@ func TestFeedServesOnlyReceivers(t *testing.T) {
 	c := loggedIn(t, f)
 	for command := range byte(0x40) {
 		switch command {
-		case mysqlwire.ComQuit, mysqlwire.ComPing, mysqlwire.ComQuery, mysqlwire.ComRegisterSlave, mysqlwire.ComBinlogDump, mysqlwire.ComBinlogDumpGTID:
+		case mysqlwire.ComQuit, mysqlwire.ComPing, mysqlwire.ComQuery, mysqlwire.ComRegisterSlave, mysqlwire.ComBinlogDump,
+			mysqlwire.ComBinlogDumpGTID:
 			continue
 		}
 		if err := c.WriteCommand(command, []byte("x")); err != nil {
@@ -104,7 +106,8 @@ func TestFeedServesOnlyReceivers(t *testing.T) {
 // nothing.
 func TestFeedCrowd(t *testing.T) {
 	var log counting
-	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(), ServerID: 1<<20 + 1, ServerUUID: fakeUUID,
+	f, err := NewFeed(FeedConfig{Listen: "127.0.0.1:0", User: "feed", Password: feedPassword, UID: os.Getuid(),
+		ServerID: 1<<20 + 1, ServerUUID: fakeUUID,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))}, newScript(1).log)
 	if err != nil {
 		t.Fatal(err)

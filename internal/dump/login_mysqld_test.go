@@ -46,7 +46,8 @@ func TestLoginToMysqld(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := mysqlwire.Login(limit(t, 10*time.Second), nc, mysqlwire.ClientConfig{User: testUser, Password: test.password, TLS: test.tls})
+			c, err := mysqlwire.Login(limit(t, 10*time.Second), nc,
+				mysqlwire.ClientConfig{User: testUser, Password: test.password, TLS: test.tls})
 			if test.denied {
 				if !mysqlwire.IsServerCode(err, mysqlwire.CodeAccessDenied) {
 					t.Fatalf("got %v, want 1045", err)

@@ -151,7 +151,8 @@ func (r refusal) Unwrap() []error { return []error{r.ServerError, r.cause} }
 
 // fatal refuses for good: a replica stops and does not come back by itself. cause may be nil.
 func fatal(cause error, format string, args ...any) error {
-	return refusal{&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: fmt.Sprintf(format, args...)}, cause}
+	return refusal{&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
+		Message: fmt.Sprintf(format, args...)}, cause}
 }
 
 // Serve answers a consumer's dump command until one of both ends it, and closes the connection.
@@ -161,7 +162,8 @@ func (p *Publisher) Serve(ctx context.Context, c Consumer) {
 	if !p.enter(stats) {
 		w := newPacketWriter(&dumping{ctx: ctx, nc: c.Conn}, &stats.flushes, c.Seq)
 		_ = w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeTooManyConns, State: "08004",
-			Message: fmt.Sprintf("Trireme: %d consumers are served already, or this node stops; ask another one", p.cfg.MaxConsumers)}))
+			Message: fmt.Sprintf("Trireme: %d consumers are served already, or this node stops; ask another one",
+				p.cfg.MaxConsumers)}))
 		return
 	}
 	defer p.leave(stats)
@@ -194,7 +196,8 @@ func (p *Publisher) Serve(ctx context.Context, c Consumer) {
 		}
 		_ = w.fail(err)
 	}
-	p.cfg.Logger.Info("change stream: a consumer is not served any more", "remote", remote, "account", c.Account, "why", err)
+	p.cfg.Logger.Info("change stream: a consumer is not served any more", "remote", remote, "account", c.Account,
+		"why", err)
 }
 
 func (p *Publisher) enter(stats *counters) bool {
@@ -222,7 +225,8 @@ func (p *Publisher) refused(c *Consumer, err error) {
 	p.mu.Lock()
 	p.gone.Refused++
 	p.mu.Unlock()
-	p.cfg.Logger.Warn("change stream: a consumer is refused", "remote", c.Conn.RemoteAddr().String(), "account", c.Account, "why", clip(err.Error()))
+	p.cfg.Logger.Warn("change stream: a consumer is refused", "remote", c.Conn.RemoteAddr().String(), "account", c.Account,
+		"why", clip(err.Error()))
 }
 
 // dump finds where a consumer is to begin, and sends.
@@ -245,9 +249,11 @@ func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *c
 	p.mu.Lock()
 	p.gone.Dumps++
 	p.mu.Unlock()
-	p.cfg.Logger.Info("change stream: serving a consumer", "remote", c.Conn.RemoteAddr().String(), "account", c.Account, "server_id", r.serverID,
+	p.cfg.Logger.Info("change stream: serving a consumer", "remote", c.Conn.RemoteAddr().String(), "account", c.Account,
+		"server_id", r.serverID,
 		"has", clip(s.has.String()))
-	o := dumpServer{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void, stats: stats, tasks: &p.tasks}
+	o := dumpServer{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void,
+		stats: stats, tasks: &p.tasks}
 	return o.serve(d, w, s)
 }
 
@@ -291,15 +297,17 @@ func parseDump(command byte, b []byte) (w wanted, err error) {
 func (p *Publisher) check(r *wanted, c *Consumer) error {
 	switch {
 	case c.SemiSync:
-		return fatal(nil, "Trireme: the change stream is asynchronous, and this replica has asked for semi-synchronous replication; "+
-			"SET GLOBAL rpl_semi_sync_replica_enabled = OFF there, or connect to router.stream_port, which tells it so")
+		return fatal(nil,
+			"Trireme: the change stream is asynchronous, and this replica has asked for semi-synchronous replication; "+
+				"SET GLOBAL rpl_semi_sync_replica_enabled = OFF there, or connect to router.stream_port, which tells it so")
 	case c.Checksum == "":
 		return fatal(nil, "Replica can not handle replication events with the checksum that source is configured to log")
 	case !c.Replica:
 		return nil
 	case r.serverID == p.cfg.ServerID || r.serverID <= p.cfg.Reserved:
-		return fatal(nil, "Trireme: server ids up to %d, and %d, are those of nodes, now or later, and a replica drops events that carry its own; give it a "+
-			"server_id above %d", p.cfg.Reserved, p.cfg.ServerID, p.cfg.ServerID)
+		return fatal(nil,
+			"Trireme: server ids up to %d, and %d, are those of nodes, now or later, and a replica drops events that carry its own; give it a "+
+				"server_id above %d", p.cfg.Reserved, p.cfg.ServerID, p.cfg.ServerID)
 	}
 	return nil
 }
@@ -345,7 +353,8 @@ func (p *Publisher) agree(ctx context.Context, log PublishedLog) error {
 	}
 	if err != nil {
 		return refusal{&mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "HY000", // a replica tries again
-			Message: fmt.Sprintf("Trireme: this node cannot say now what is committed (%v); try again, or ask another node", err)}, err}
+			Message: fmt.Sprintf("Trireme: this node cannot say now what is committed (%v); try again, or ask another node",
+				err)}, err}
 	}
 	return nil
 }
@@ -360,9 +369,10 @@ func (p *Publisher) judge(log PublishedLog, has gtid.Set) error {
 	if ahead.Empty() {
 		return nil
 	}
-	return fatal(errFuture, "Replica has more GTIDs than the source has: this cluster has never committed %s. If they were read from a mysqld's own binary log, they "+
-		"were rolled back by a failover, and the replica must be rebuilt; if they came with a copy of a node's data, they are local statements of "+
-		"that node, and its gtid_purged may do without them", clip(ahead.String()))
+	return fatal(errFuture,
+		"Replica has more GTIDs than the source has: this cluster has never committed %s. If they were read from a mysqld's own binary log, they "+
+			"were rolled back by a failover, and the replica must be rebuilt; if they came with a copy of a node's data, they are local statements of "+
+			"that node, and its gtid_purged may do without them", clip(ahead.String()))
 }
 
 // ahead are the GTIDs of a set that may have been rolled back: numbers above all that an incarnation which led has
@@ -404,8 +414,9 @@ func (p *Publisher) locate(log PublishedLog, r *wanted, s *sending) error {
 		s.has, _ = log.Sets()
 		return nil
 	case !ours:
-		return fatal(nil, "Could not find first log file name in binary log index file: Trireme: %q is a file of one mysqld's own binary log, whose positions no other "+
-			"node knows; begin with a GTID set (SOURCE_AUTO_POSITION = 1), or with a file and position that this stream has told", clip(r.file))
+		return fatal(nil,
+			"Could not find first log file name in binary log index file: Trireme: %q is a file of one mysqld's own binary log, whose positions no other "+
+				"node knows; begin with a GTID set (SOURCE_AUTO_POSITION = 1), or with a file and position that this stream has told", clip(r.file))
 	}
 	s.from, s.offset = id, 0
 	if id == (fileID{}) { // nothing was received
@@ -420,11 +431,15 @@ func (p *Publisher) locate(log PublishedLog, r *wanted, s *sending) error {
 	}
 	switch {
 	case errors.Is(err, raftlog.ErrBeyond):
-		return fatal(errFuture, "Client requested source to start replication from position > file size: %s:%d was never committed", r.file, r.pos)
+		return fatal(errFuture,
+			"Client requested source to start replication from position > file size: %s:%d was never committed", r.file, r.pos)
 	case errors.Is(err, raftlog.ErrNoPosition):
-		return fatal(errFuture, "Could not find first log file name in binary log index file: %s is not in the log of this cluster, or not any more", r.file)
+		return fatal(errFuture,
+			"Could not find first log file name in binary log index file: %s is not in the log of this cluster, or not any more",
+			r.file)
 	case errors.Is(err, ErrPurged):
-		return fatal(nil, "Could not find first log file name in binary log index file: %s:%d was purged (%v)", r.file, r.pos, err)
+		return fatal(nil, "Could not find first log file name in binary log index file: %s:%d was purged (%v)", r.file, r.pos,
+			err)
 	}
 	return err
 }
@@ -448,6 +463,7 @@ func purgedError(has, missing gtid.Set) error {
 	if a, b := has.String(), missing.String(); len(a)+len(b) <= most {
 		sets = fmt.Sprintf("The GTID set sent by the replica is '%s', and the missing transactions are '%s'.", a, b)
 	}
-	return fatal(nil, "Cannot replicate because the source purged required binary logs. Replicate the missing transactions from elsewhere, or provision a new "+
-		"replica from backup. Consider increasing the source's binary log expiration period. %s", sets)
+	return fatal(nil,
+		"Cannot replicate because the source purged required binary logs. Replicate the missing transactions from elsewhere, or provision a new "+
+			"replica from backup. Consider increasing the source's binary log expiration period. %s", sets)
 }

@@ -44,7 +44,8 @@ func (l placeLog) Sets() (purged, committed gtid.Set) {
 }
 
 // GTIDsBefore knows the first file of node 1, and whole entries only.
-func (l placeLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (has gtid.Set, last raftlog.Pos, err error) {
+func (l placeLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (has gtid.Set, last raftlog.Pos,
+	err error) {
 	if node != 1 || incarnation != 1 {
 		return has, last, raftlog.ErrNoPosition
 	}
@@ -160,7 +161,8 @@ func take(t *testing.T, c *mysqlwire.Conn, enough func(ev []byte) bool) (evs [][
 // refusedWith takes a dump that must end in 1236.
 func refusedWith(t *testing.T, c *mysqlwire.Conn, want string) {
 	t.Helper()
-	if evs, err := take(t, c, nil); !mysqlwire.IsServerCode(err, mysqlwire.CodeSourceFatalDump) || !strings.Contains(err.Error(), want) {
+	if evs, err := take(t, c, nil); !mysqlwire.IsServerCode(err, mysqlwire.CodeSourceFatalDump) ||
+		!strings.Contains(err.Error(), want) {
 		t.Fatalf("%d events and %v, want 1236 with %q", len(evs), err, want)
 	}
 }
@@ -209,10 +211,12 @@ func TestPublisherServesWhatIsMissing(t *testing.T) {
 		has  func(s *script) gtid.Set
 		want string
 	}{
-		{"all", func(*script) gtid.Set { return gtid.Set{} }, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:1 1:2 1:3 1:4"},
+		{"all", func(*script) gtid.Set { return gtid.Set{} },
+			"R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:1 1:2 1:3 1:4"},
 		{"a hole", func(s *script) gtid.Set { return gtid.SetOf(s.gtid(1), s.gtid(3)) },
 			"R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:2 R(trireme-1-1.000001) 1:4"},
-		{"nothing", func(s *script) gtid.Set { return gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), s.gtid(4)) }, "R(trireme-0-0.000000) F"},
+		{"nothing", func(s *script) gtid.Set { return gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), s.gtid(4)) },
+			"R(trireme-0-0.000000) F"},
 		{"and its own", func(s *script) gtid.Set {
 			return gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3), gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{7}}, GNO: 5})
 		}, "R(trireme-0-0.000000) F R(trireme-1-1.000001) F R(trireme-1-1.000001) 1:4"},
@@ -244,7 +248,8 @@ func TestPublisherWaitsForCommit(t *testing.T) {
 	before := s.log.Committed()
 	s.log.held = true
 	s.entry(1, 0, s.e.trx()...) // no majority has it yet
-	beat := consume(t, p, Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(5001, gtid.SetOf(s.gtid(1))), Beat: 20 * time.Millisecond})
+	beat := consume(t, p, Consumer{Command: mysqlwire.ComBinlogDumpGTID,
+		Argument: dumpArgument(5001, gtid.SetOf(s.gtid(1))), Beat: 20 * time.Millisecond})
 	evs, err := take(t, beat, func(ev []byte) bool { return binlog.TypeOf(ev) == binlog.TypeHeartbeat })
 	if err != nil || len(evs) != 3 { // ROTATE, FORMAT_DESCRIPTION, heartbeat
 		t.Fatalf("%d events, %v", len(evs), err)
@@ -274,10 +279,14 @@ func TestPublisherRefuses(t *testing.T) {
 		{"ahead", byGTID(gno(one, 1, 5)), "never committed " + one.String() + ":5"},
 		{"short", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: make([]byte, 9)}, "malformed"},
 		{"short, by position", Consumer{Command: mysqlwire.ComBinlogDump, Argument: make([]byte, 9)}, "malformed"},
-		{"broken set", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: append(dumpArgument(5, gtid.Set{})[:22], 3, 0, 0, 0, 1, 2, 3)}, "dump request"},
-		{"too long", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: make([]byte, maxPublishedArgument+1)}, "exceeds"},
-		{"semi-sync", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(5000, gtid.Set{}), SemiSync: true}, "asynchronous"},
-		{"a node's server id", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(2, gtid.Set{}), Replica: true}, "server_id above"},
+		{"broken set", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: append(dumpArgument(5, gtid.Set{})[:22], 3, 0,
+			0, 0, 1, 2, 3)}, "dump request"},
+		{"too long", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: make([]byte, maxPublishedArgument+1)},
+			"exceeds"},
+		{"semi-sync", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(5000, gtid.Set{}),
+			SemiSync: true}, "asynchronous"},
+		{"a node's server id", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(2, gtid.Set{}),
+			Replica: true}, "server_id above"},
 		{"mysqld's own file", byPosition("binlog.000003", 4), "one mysqld's own binary log"},
 		{"a name like ours", byPosition("trireme-1-1.1", 4), "one mysqld's own binary log"},
 		{"position below 4", byPosition("trireme-1-1.000001", 3), "position < 4"},
@@ -366,8 +375,10 @@ func TestPublisherPurged(t *testing.T) {
 	s.log.purge(4) // 1:4 is left
 	p := newPublisher(t, s, nil)
 	one := s.gtid(1).UUID.String()
-	refusedWith(t, consume(t, p, byGTID(gtid.SetOf(s.gtid(1)))), "Cannot replicate because the source purged required binary logs")
-	refusedWith(t, consume(t, p, byGTID(gtid.SetOf(s.gtid(1)))), fmt.Sprintf("The GTID set sent by the replica is '%s:1', and the missing transactions are '%s:2-3'.", one, one))
+	refusedWith(t, consume(t, p, byGTID(gtid.SetOf(s.gtid(1)))),
+		"Cannot replicate because the source purged required binary logs")
+	refusedWith(t, consume(t, p, byGTID(gtid.SetOf(s.gtid(1)))),
+		fmt.Sprintf("The GTID set sent by the replica is '%s:1', and the missing transactions are '%s:2-3'.", one, one))
 	refusedWith(t, consume(t, p, byPosition("trireme-0-0.000000", 4)), "purged required binary logs")
 	for name, c := range map[string]Consumer{
 		"has it":         byGTID(gtid.SetOf(s.gtid(1), s.gtid(2), s.gtid(3))),
@@ -440,7 +451,8 @@ func TestPublisherCutAnywhere(t *testing.T) {
 		s.entry(1, 0, s.e.trx()...)
 	}
 	p := newPublisher(t, s, nil)
-	for _, first := range []Consumer{byPosition("trireme-0-0.000000", 4), byPosition("trireme-1-1.000001", uint32(s.e.pos.Off)*2/3)} {
+	for _, first := range []Consumer{byPosition("trireme-0-0.000000", 4),
+		byPosition("trireme-1-1.000001", uint32(s.e.pos.Off)*2/3)} {
 		evs, err := take(t, consume(t, p, endsAtOnce(first)), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -469,7 +481,8 @@ func TestPublisherCutAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := slices.DeleteFunc(strings.Fields(outline(t, rest)), func(w string) bool { return !strings.HasPrefix(w, "1:") })
+			got := slices.DeleteFunc(strings.Fields(outline(t, rest)),
+				func(w string) bool { return !strings.HasPrefix(w, "1:") })
 			if !slices.Equal(got, lacks) {
 				t.Fatalf("cut off after %v, at %s:%d: got %v, want %v", binlog.TypeOf(ev), file, pos, got, lacks)
 			}
@@ -491,7 +504,8 @@ func TestPublisherChecksums(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := binary.LittleEndian.Uint32(evs[0][9:]); int(n) != len(evs[0]) || !strings.HasSuffix(string(evs[0]), "trireme-0-0.000000") {
+	if n := binary.LittleEndian.Uint32(evs[0][9:]); int(n) != len(evs[0]) ||
+		!strings.HasSuffix(string(evs[0]), "trireme-0-0.000000") {
 		t.Fatalf("first event of %d bytes: %q", n, evs[0])
 	}
 	for _, ev := range evs[1:] {
@@ -501,7 +515,8 @@ func TestPublisherChecksums(t *testing.T) {
 	}
 	server, client := net.Pipe()
 	defer client.Close()
-	go p.Serve(t.Context(), Consumer{Conn: server, Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(5000, gtid.Set{})})
+	go p.Serve(t.Context(), Consumer{Conn: server, Command: mysqlwire.ComBinlogDumpGTID,
+		Argument: dumpArgument(5000, gtid.Set{})})
 	refusedWith(t, mysqlwire.NewConn(client, 0), "can not handle replication events with the checksum")
 }
 
@@ -552,7 +567,8 @@ func TestPublisherReportsInvariant(t *testing.T) {
 
 // FuzzParseDump: whatever a client sends is refused or understood.
 func FuzzParseDump(f *testing.F) {
-	f.Add(byte(mysqlwire.ComBinlogDumpGTID), dumpArgument(1, gtid.SetOf(gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{1}}, GNO: 3})))
+	f.Add(byte(mysqlwire.ComBinlogDumpGTID),
+		dumpArgument(1, gtid.SetOf(gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{1}}, GNO: 3})))
 	f.Add(byte(mysqlwire.ComBinlogDump), byPosition("trireme-1-1.000001", 4).Argument)
 	f.Fuzz(func(t *testing.T, command byte, b []byte) {
 		w, err := parseDump(command, b)

@@ -95,7 +95,8 @@ func (s *Source) scan(ctx context.Context) (Payload, error) {
 		case found == stepPartial && s.st.full() && len(s.b.spans) > 0:
 			return s.takeAny(), nil
 		case found == stepPartial && s.st.full():
-			err = fmt.Errorf("dump stream: packet longer than %d bytes that is no event: %w", len(s.st.buf), mysqlwire.ErrMalformed)
+			err = fmt.Errorf("dump stream: packet longer than %d bytes that is no event: %w", len(s.st.buf),
+				mysqlwire.ErrMalformed)
 		case found == stepPartial:
 			err = s.fill(ctx)
 		case found == stepLarge && len(s.b.spans) > 0:

@@ -55,7 +55,8 @@ func (r *receiver) run() error {
 
 // refuse ends a receiver for good: error 1236 makes it stop and not come back by itself.
 func (r *receiver) refuse(cause error) error {
-	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: cause.Error()})
+	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
+		Message: cause.Error()})
 }
 
 // dump serves COM_BINLOG_DUMP_GTID.
@@ -144,7 +145,8 @@ func (r *receiver) query(sql string) error {
 		return r.answer("@@GLOBAL.rpl_semi_sync", "0")
 	}
 	r.f.cfg.Logger.Warn("feed does not know a receiver's question", "sql", clip(sql))
-	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeNotSupported, State: "42000", Message: "not served here: " + clip(sql)})
+	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeNotSupported, State: "42000",
+		Message: "not served here: " + clip(sql)})
 }
 
 func (r *receiver) answer(column, value string) error {

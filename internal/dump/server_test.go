@@ -30,7 +30,8 @@ const (
 // newServer makes the directories of a server and does not start it.
 func newServer(t *testing.T, id uint32, options ...string) *testServer {
 	t.Helper()
-	options = append([]string{fmt.Sprintf("--server-id=%d", id), "--log-replica-updates=OFF", "--replicate-same-server-id=ON",
+	options = append([]string{fmt.Sprintf("--server-id=%d", id), "--log-replica-updates=OFF",
+		"--replicate-same-server-id=ON",
 		"--relay-log-recovery=ON", "--skip-replica-start=ON", "--max-connections=300", "--event-scheduler=OFF"}, options...)
 	return &testServer{testkit.NewServer(t, options...), t, id, gtid.UUID{}}
 }

@@ -226,7 +226,8 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 			src.breakConnection()
 		}
 		eventually(t, 15*time.Second, fmt.Sprintf("reconnect %d", i), func() bool { return src.Stats().Reconnects > before })
-		eventually(t, 15*time.Second, fmt.Sprintf("commits after reconnect %d", i), func() bool { return w.acked.Load() > acked+50 })
+		eventually(t, 15*time.Second, fmt.Sprintf("commits after reconnect %d", i),
+			func() bool { return w.acked.Load() > acked+50 })
 	}
 	w.finish(t)
 	// CREATE DATABASE and CREATE TABLE come on top.
@@ -280,7 +281,9 @@ func TestSourceLargeTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 64 { // 64 MiB in rows of 64 KiB
-		if _, err := tx.Exec("INSERT INTO d.t (b) SELECT REPEAT('r', 65536) FROM (SELECT 1 FROM information_schema.collations LIMIT 16) x"); err != nil {
+		if _, err :=
+			tx.Exec(
+				"INSERT INTO d.t (b) SELECT REPEAT('r', 65536) FROM (SELECT 1 FROM information_schema.collations LIMIT 16) x"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -368,10 +371,10 @@ func TestSourceRotationAndKinds(t *testing.T) {
 		"XA START 'a'", "UPDATE d.x SET c=1", "XA END 'a'", "XA PREPARE 'a'", "XA COMMIT 'a'",
 		"XA START 'b'", "UPDATE d.x SET c=2", "XA END 'b'", "XA COMMIT 'b' ONE PHASE",
 		"XA START 'c'", "UPDATE d.x SET c=3", "XA END 'c'", "XA PREPARE 'c'", "XA ROLLBACK 'c'",
-		"SET SESSION binlog_transaction_compression=ON", "UPDATE d.x SET c=4", "SET SESSION binlog_transaction_compression=OFF",
-		"SET gtid_next='AUTOMATIC:sometag'", "UPDATE d.x SET c=5", "UPDATE d.x SET c=6", "SET gtid_next='AUTOMATIC'",
-		"SET SESSION binlog_format=STATEMENT", "UPDATE d.x SET c=7 WHERE n=@a", "SET SESSION binlog_format=ROW",
-		"DROP DATABASE d", "CREATE DATABASE d",
+		"SET SESSION binlog_transaction_compression=ON", "UPDATE d.x SET c=4",
+		"SET SESSION binlog_transaction_compression=OFF", "SET gtid_next='AUTOMATIC:sometag'", "UPDATE d.x SET c=5",
+		"UPDATE d.x SET c=6", "SET gtid_next='AUTOMATIC'", "SET SESSION binlog_format=STATEMENT",
+		"UPDATE d.x SET c=7 WHERE n=@a", "SET SESSION binlog_format=ROW", "DROP DATABASE d", "CREATE DATABASE d",
 	} {
 		if _, err := conn.ExecContext(limit(t, 20*time.Second), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)

@@ -34,7 +34,8 @@ func TestStepper(t *testing.T) {
 	x := NewStepper(SourceConfig{Node: 1, Incarnation: 1, ServerUUID: fakeUUID})
 	x.Attach(freshStart)
 	e := &events{uuid: fakeUUID, pos: freshStart}
-	if got := stepped(t, x, false, binlog.AppendArtificialRotate(nil, 1, "binlog.000001", 4), e.fde()); len(got) != 0 || x.FDE() == nil {
+	if got := stepped(t, x, false, binlog.AppendArtificialRotate(nil, 1, "binlog.000001", 4), e.fde()); len(got) != 0 ||
+		x.FDE() == nil {
 		t.Fatalf("the opening brought %d payloads", len(got))
 	}
 	first := e.trx()

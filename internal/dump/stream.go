@@ -204,7 +204,8 @@ func (st *stream) readLarge(event []byte) (needAck bool, err error) {
 		seq, more = next, left == mysqlwire.MaxPayload
 	}
 	if left != 0 || len(event) != 0 {
-		return false, fmt.Errorf("dump stream: packets and event disagree by %d and %d bytes: %w", left, len(event), mysqlwire.ErrMalformed)
+		return false, fmt.Errorf("dump stream: packets and event disagree by %d and %d bytes: %w", left, len(event),
+			mysqlwire.ErrMalformed)
 	}
 	st.kept = st.scan
 	return needAck, nil

@@ -103,7 +103,8 @@ func TestWalkTolerantly(t *testing.T) {
 	ended := make(chan [][]byte)
 	go func() {
 		defer close(ended)
-		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: true, stats: &counters{}, tolerance: r.tol}, gtid.Set{})
+		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: true, stats: &counters{}, tolerance: r.tol},
+			gtid.Set{})
 		if err != nil {
 			t.Error(err)
 		}
@@ -132,7 +133,8 @@ func TestWalkTolerantly(t *testing.T) {
 	for _, trx := range transactions(t, evs) {
 		kinds = append(kinds, trx.Kind)
 	}
-	if !slices.Equal(kinds, []binlog.Kind{binlog.Payload, binlog.RowsXID, binlog.Payload}) || !slices.Equal(r.modes, []bool{true, false}) {
+	if !slices.Equal(kinds, []binlog.Kind{binlog.Payload, binlog.RowsXID, binlog.Payload}) ||
+		!slices.Equal(r.modes, []bool{true, false}) {
 		t.Errorf("kinds %v, modes %v", kinds, r.modes)
 	}
 }

@@ -254,9 +254,10 @@ func TestVoid(t *testing.T) {
 		evs := s.e.trx()
 		s.entry(1, raftlog.FlagUnfinished, evs[:3]...)
 		s.entry(1, raftlog.FlagContinues, append(evs[3:], s.e.trx()...)...)
-		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: pack, stats: &counters{}, void: func(g gtid.GTID) bool {
-			return g == s.gtid(2) || g == s.gtid(4)
-		}}, gtid.Set{})
+		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: pack, stats: &counters{},
+			void: func(g gtid.GTID) bool {
+				return g == s.gtid(2) || g == s.gtid(4)
+			}}, gtid.Set{})
 		if err != nil {
 			t.Fatal(err)
 		}

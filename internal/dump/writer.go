@@ -146,7 +146,8 @@ func (w *packetWriter) send(parts net.Buffers) error {
 
 // fail sends an ERR packet in the place of an event.
 func (w *packetWriter) fail(cause error) error {
-	return w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: clip(cause.Error())}))
+	return w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
+		Message: clip(cause.Error())}))
 }
 
 // last sends a short packet that ends the dump.

@@ -133,7 +133,8 @@ func TestTagged(t *testing.T) {
 	if Enabled {
 		t.Skip("this is it")
 	}
-	out, err := exec.Command("go", "test", "-tags", "failpoints", "-run", "TestArm|TestActions|TestSocket|TestClock", "-v", ".").CombinedOutput()
+	out, err := exec.Command("go", "test", "-tags", "failpoints", "-run", "TestArm|TestActions|TestSocket|TestClock", "-v",
+		".").CombinedOutput()
 	if err != nil || bytes.Count(out, []byte("\n--- PASS")) < 4 {
 		t.Errorf("%v\n%s", err, out)
 	}

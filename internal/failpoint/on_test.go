@@ -43,7 +43,8 @@ func daemon(t *testing.T, dir, env string) (syscall.WaitStatus, string) {
 }
 
 func TestArm(t *testing.T) {
-	for _, bad := range []string{"ack.before", "ack.before=", "ack.before=jump", "ack.nowhere=kill", "ack.before=kill@0", "ack.before=delay:x"} {
+	for _, bad := range []string{"ack.before", "ack.before=", "ack.before=jump", "ack.nowhere=kill", "ack.before=kill@0",
+		"ack.before=delay:x"} {
 		if err := arm(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
@@ -120,8 +121,8 @@ func TestSocket(t *testing.T) {
 	defer c.Close()
 	in := bufio.NewScanner(c)
 	for _, q := range []struct{ ask, want string }{
-		{"arm seed.begin=error", "ok"}, {"hits seed.begin", "0"}, {"disarm", "ok"}, {"release seed.begin", "error: "}, {"what", "error: "},
-		{"clock jump 3h", "ok"}, {"clock rate 0", "error: "},
+		{"arm seed.begin=error", "ok"}, {"hits seed.begin", "0"}, {"disarm", "ok"}, {"release seed.begin", "error: "},
+		{"what", "error: "}, {"clock jump 3h", "ok"}, {"clock rate 0", "error: "},
 	} {
 		if _, err := fmt.Fprintln(c, q.ask); err != nil {
 			t.Fatal(err)

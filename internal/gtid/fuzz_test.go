@@ -9,7 +9,8 @@ import (
 
 // FuzzParseGTID reads single GTIDs, UUIDs and tags.
 func FuzzParseGTID(f *testing.F) {
-	for _, s := range []string{uuidA + ":1", uuidA + ":tag:9223372036854775806", "{" + uuidA + "}:7", uuidA, "_a", IncarnationUUID(1, 2, 3).String()} {
+	for _, s := range []string{uuidA + ":1", uuidA + ":tag:9223372036854775806", "{" + uuidA + "}:7", uuidA,
+		"_a", IncarnationUUID(1, 2, 3).String()} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

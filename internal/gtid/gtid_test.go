@@ -37,7 +37,9 @@ func TestUUID(t *testing.T) {
 			t.Errorf("%q is read as %v", text, u)
 		}
 	}
-	for _, text := range []string{"", "x", uuidA[:35], uuidA + "0", "{" + uuidA, uuidA + "}", strings.Replace(uuidA, "-", "0", 1), strings.Replace(uuidA, "3", "g", 1), strings.Repeat("-", 36), strings.Replace(strings.ReplaceAll(uuidA, "-", ""), "f", "-", 1)} {
+	for _, text := range []string{"", "x", uuidA[:35], uuidA + "0", "{" + uuidA, uuidA + "}",
+		strings.Replace(uuidA, "-", "0", 1), strings.Replace(uuidA, "3", "g", 1), strings.Repeat("-", 36),
+		strings.Replace(strings.ReplaceAll(uuidA, "-", ""), "f", "-", 1)} {
 		if u, err := ParseUUID(text); !errors.Is(err, ErrSyntax) {
 			t.Errorf("%q: %v, %v", text, u, err)
 		}
@@ -60,8 +62,10 @@ func TestGTIDText(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", uuidA, uuidA + ":", uuidA + ":0", uuidA + ":-1", uuidA + ":+1", uuidA + ":9223372036854775807", uuidA + ":99999999999999999999",
-		uuidA + ":1-2", uuidA + ":tag", uuidA + ":tag:", uuidA + "::1", uuidA + ":9tag:1", uuidA + ":ta-g:1", uuidA + ":tag:1:2", uuidA + ":" + strings.Repeat("a", 33) + ":1", "x:1",
+		"", uuidA, uuidA + ":", uuidA + ":0", uuidA + ":-1", uuidA + ":+1", uuidA + ":9223372036854775807", uuidA +
+			":99999999999999999999",
+		uuidA + ":1-2", uuidA + ":tag", uuidA + ":tag:", uuidA + "::1", uuidA + ":9tag:1", uuidA + ":ta-g:1", uuidA +
+			":tag:1:2", uuidA + ":" + strings.Repeat("a", 33) + ":1", "x:1",
 	} {
 		if g, err := ParseGTID(text); !errors.Is(err, ErrSyntax) {
 			t.Errorf("%q: %v, %v", text, g, err)
@@ -104,8 +108,9 @@ func TestSetText(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"x", uuidA, uuidA + ":", uuidA + ":0", uuidA + ":0-5", uuidA + ":1-", uuidA + ":-1", uuidA + ":1-x", uuidA + ":1--2", uuidA + ":1:", uuidA + "::1",
-		uuidA + ":tag", uuidA + ":tag:", uuidA + ":a:b:1", uuidA + ":1-9223372036854775807", uuidA + ":1;" + uuidB + ":1", uuidA + ":1 2", uuidA + ":a b:1", "+" + uuidA + ":1",
+		"x", uuidA, uuidA + ":", uuidA + ":0", uuidA + ":0-5", uuidA + ":1-", uuidA + ":-1", uuidA + ":1-x", uuidA + ":1--2",
+		uuidA + ":1:", uuidA + "::1", uuidA + ":tag", uuidA + ":tag:", uuidA + ":a:b:1", uuidA + ":1-9223372036854775807",
+		uuidA + ":1;" + uuidB + ":1", uuidA + ":1 2", uuidA + ":a b:1", "+" + uuidA + ":1",
 	} {
 		if set, err := ParseSet(text); !errors.Is(err, ErrSyntax) {
 			t.Errorf("%q: %q, %v", text, set.String(), err)
@@ -158,7 +163,8 @@ func TestIncarnation(t *testing.T) {
 			t.Errorf("%v: %x %x %x %t", u, c, n, i, ok)
 		}
 	}
-	for _, text := range []string{uuidA, uuidB, "12345678-9abc-4def-8321-a1b2c3d4e5f6", "12345678-9abc-8def-9321-a1b2c3d4e5f6", "12345678-9abc-8def-c321-a1b2c3d4e5f6"} {
+	for _, text := range []string{uuidA, uuidB, "12345678-9abc-4def-8321-a1b2c3d4e5f6",
+		"12345678-9abc-8def-9321-a1b2c3d4e5f6", "12345678-9abc-8def-c321-a1b2c3d4e5f6"} {
 		if _, _, _, ok := ParseIncarnation(mustUUID(t, text)); ok {
 			t.Errorf("%s is taken for an incarnation", text)
 		}

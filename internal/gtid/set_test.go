@@ -301,13 +301,15 @@ func TestDecodeBinaryErrors(t *testing.T) {
 	}
 	other := bytes.Repeat([]byte{9}, 16)
 	s, err := DecodeBinary(u64(3, other, 1, 7, 9, uuid, 1, 1, 3, other, 2, 1, 3, 9, 10))
-	if want := "00000000-0000-0000-0000-000000000000:1-2,\n09090909-0909-0909-0909-090909090909:1-2:7-9"; err != nil || s.String() != want {
+	if want := "00000000-0000-0000-0000-000000000000:1-2,\n09090909-0909-0909-0909-090909090909:1-2:7-9"; err != nil ||
+		s.String() != want {
 		t.Errorf("%v, %v", s, err)
 	}
 }
 
 func FuzzParseSet(f *testing.F) {
-	for _, s := range []string{"", uuidA + ":1-5:7:tag:1", uuidA + ":5-3", uuidA + ":a:1:b:2,\n" + uuidB + ":9223372036854775806", "{" + uuidA + "} : 1 - 2"} {
+	for _, s := range []string{"", uuidA + ":1-5:7:tag:1", uuidA + ":5-3", uuidA + ":a:1:b:2,\n" + uuidB +
+		":9223372036854775806", "{" + uuidA + "} : 1 - 2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -43,7 +43,8 @@ type Guard struct {
 // Start starts the guard by command (program and arguments), and again whenever it ends, until Close. With outlive the
 // guard is not killed together with its daemon, but ends by itself when it has withdrawn what it should.
 func Start(command []string, outlive bool, log *slog.Logger) (*Guard, error) {
-	g := &Guard{command: command, outlive: outlive, log: log, socket: -1, stop: make(chan struct{}), stopped: make(chan struct{})}
+	g := &Guard{command: command, outlive: outlive, log: log, socket: -1, stop: make(chan struct{}),
+		stopped: make(chan struct{})}
 	var err error
 	if g.memory, g.page, err = newPage(); err != nil {
 		return nil, err
@@ -148,7 +149,8 @@ func (g *Guard) send(fd int) {
 	if fd >= 0 {
 		rights = unix.UnixRights(fd)
 	}
-	if err := unix.Sendmsg(g.socket, []byte{1}, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil && !errors.Is(err, unix.EAGAIN) {
+	if err := unix.Sendmsg(g.socket, []byte{1}, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil &&
+		!errors.Is(err, unix.EAGAIN) {
 		g.log.Debug("the guard cannot be reached", "err", err)
 	}
 }

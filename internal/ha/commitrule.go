@@ -233,7 +233,8 @@ func (g *Gate[T]) States(now time.Duration, commit uint64) []RuleState {
 
 func (g *Gate[T]) state(s *ruleSlot, now time.Duration, commit uint64) RuleState {
 	cover := g.cover(s.CommitRule)
-	st := RuleState{CommitRule: s.CommitRule, Suspended: s.suspended || cover < s.from, Behind: commit - min(cover, commit)}
+	st := RuleState{CommitRule: s.CommitRule, Suspended: s.suspended || cover < s.from,
+		Behind: commit - min(cover, commit)}
 	if s.suspended {
 		return st
 	}

@@ -109,7 +109,8 @@ func TestGraceBoundsAllRulesTogether(t *testing.T) {
 	g.commits(0, 5)
 	g.has(5, 0, 0, 5, 5)
 	g.tick(9*sec, "")
-	g.tick(10*sec, "member 2 zones 0 suspended true waiting 1 for 10s behind 5; member 3 zones 0 suspended true waiting 1 for 10s behind 5; ")
+	g.tick(10*sec,
+		"member 2 zones 0 suspended true waiting 1 for 10s behind 5; member 3 zones 0 suspended true waiting 1 for 10s behind 5; ")
 	g.ok(5)
 }
 
@@ -195,7 +196,8 @@ func TestGateProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		grace := 3 * sec
 		rules := func() CommitRules {
-			r := CommitRules{Zones: rapid.IntRange(0, 3).Draw(t, "zones"), Grace: grace, ZoneOf: map[uint64]string{1: "a", 2: "b", 3: "c"}}
+			r := CommitRules{Zones: rapid.IntRange(0, 3).Draw(t, "zones"), Grace: grace,
+				ZoneOf: map[uint64]string{1: "a", 2: "b", 3: "c"}}
 			for id := uint64(1); id <= 3; id++ {
 				if rapid.Bool().Draw(t, "must") {
 					r.MustAck = append(r.MustAck, id)
@@ -254,7 +256,8 @@ func TestGateIsBounded(t *testing.T) {
 	if len(g.held) > maxHeld {
 		t.Fatalf("%d are held", len(g.held))
 	}
-	if g.held[0].at != 1 || !slices.IsSortedFunc(g.held, func(a, b heldCommit[uint64]) int { return int(a.index) - int(b.index) }) {
+	if g.held[0].at != 1 ||
+		!slices.IsSortedFunc(g.held, func(a, b heldCommit[uint64]) int { return int(a.index) - int(b.index) }) {
 		t.Fatal("out of order, or the oldest is younger than it is")
 	}
 	g.has(5*maxHeld, 5*maxHeld)

@@ -21,7 +21,8 @@ func brokenRule(v View, st State, acts []Action) string {
 	right := v.Raft.IsLeader && v.Serving.Term == v.Raft.Term && (v.Now <= v.Raft.LeaseUntil || phase == PhasePromoting)
 	mustFence := serving && !right || phase != PhaseNone && phase != PhaseFencing && v.Server.State != ServerReady
 	switch {
-	case st.Why == "" || !slices.Contains([]string{StateStarting, StateRecovering, StateSeeding, StateCatchingUp, StateHealthy, StateFenced, StateDown}, st.Name):
+	case st.Why == "" || !slices.Contains([]string{StateStarting, StateRecovering, StateSeeding, StateCatchingUp,
+		StateHealthy, StateFenced, StateDown}, st.Name):
 		return fmt.Sprintf("state %q with the sentence %q", st.Name, st.Why)
 	case len(acts) > 1:
 		return "two actions at once"
@@ -58,20 +59,23 @@ func brokenRule(v View, st State, acts []Action) string {
 		return "hand-over by a node that was asked to lead"
 	case a.Kind == Switchover && (phase != PhaseOpen || !right || !goodTarget):
 		return "switchover to a node that cannot lead"
-	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (v.Raft.Full == "" || target.Full) && (target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
+	case a.Kind == Switchover && v.Request == nil && (v.Paused || !v.Stopping && (v.Raft.Full == "" || target.Full) &&
+		(target.Weight <= v.Weight || v.Weight > 0 && v.FailbackAfter == 0)):
 		return "switchover that was not asked for"
 	case a.Kind == Promote && v.Paused && v.LastOpen != 0 && v.LastOpen != v.Self && !v.Raft.Asked:
 		return "failover in a pause"
 	case a.Kind == HandOver && v.Paused && v.LastOpen != 0 && a.To != v.LastOpen:
 		return "hand-over in a pause to a node that did not lead"
-	case a.Kind == Restart && (phase != PhaseNone || v.Server.State != ServerReady && v.Server.State != ServerUp || v.Server.Stuck == "" ||
+	case a.Kind == Restart && (phase != PhaseNone || v.Server.State != ServerReady && v.Server.State != ServerUp ||
+		v.Server.Stuck == "" ||
 		v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+30*time.Second || v.Stopping):
 		return "restart of a mysqld that must not be restarted"
 	case a.Kind == StartServer && (v.Server.State != ServerOff || v.Stopping || v.Now < v.Server.RetryAt):
 		return "start of a mysqld that must not be started"
 	case a.Kind == Judge && (v.Server.State != ServerUp || v.Raft.Leader == 0 || v.Stopping):
 		return "judgement that cannot be made"
-	case a.Kind == Seed && (v.Server.State != ServerBehind || v.Raft.Leader == 0 || v.Stopping || v.Paused || v.Now < v.Server.RetryAt):
+	case a.Kind == Seed && (v.Server.State != ServerBehind || v.Raft.Leader == 0 || v.Stopping || v.Paused ||
+		v.Now < v.Server.RetryAt):
 		return "data thrown away that must be kept"
 	}
 	return ""
@@ -80,7 +84,8 @@ func brokenRule(v View, st State, acts []Action) string {
 func drawView(t *rapid.T) View {
 	few := rapid.Uint64Range(0, 3)
 	applied := rapid.SampledFrom([]uint64{0, 100, 300, 400, 5000, 10000})
-	moment := rapid.SampledFrom([]time.Duration{0, 98 * time.Second, 99 * time.Second, 100 * time.Second, 101 * time.Second})
+	moment := rapid.SampledFrom([]time.Duration{0, 98 * time.Second, 99 * time.Second, 100 * time.Second,
+		101 * time.Second})
 	v := View{
 		Now:    100 * time.Second,
 		Self:   1,
@@ -93,9 +98,11 @@ func drawView(t *rapid.T) View {
 			Full:  rapid.SampledFrom([]string{"", "", "", "full"}).Draw(t, "full"),
 		},
 		Server: Server{
-			State: ServerState(rapid.IntRange(0, len(serverStateNames)-1).Draw(t, "server")), Applied: applied.Draw(t, "applied"),
-			Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"), Applier: rapid.SampledFrom([]string{"", "", "", "stopped"}).Draw(t, "applier"),
-			StuckSince: rapid.SampledFrom([]time.Duration{0, 70 * time.Second, 71 * time.Second}).Draw(t, "stuck since"), RetryAt: moment.Draw(t, "retry"),
+			State:   ServerState(rapid.IntRange(0, len(serverStateNames)-1).Draw(t, "server")),
+			Applied: applied.Draw(t, "applied"), Stuck: rapid.SampledFrom([]string{"", "", "", "stuck"}).Draw(t, "stuck"),
+			Applier:    rapid.SampledFrom([]string{"", "", "", "stopped"}).Draw(t, "applier"),
+			StuckSince: rapid.SampledFrom([]time.Duration{0, 70 * time.Second, 71 * time.Second}).Draw(t, "stuck since"),
+			RetryAt:    moment.Draw(t, "retry"),
 		},
 		Serving: Serving{
 			Phase: Phase(rapid.IntRange(0, len(phaseNames)-1).Draw(t, "phase")), Term: few.Draw(t, "serving term") + 1,
@@ -103,7 +110,8 @@ func drawView(t *rapid.T) View {
 		},
 		HandoverTriedTerm: few.Draw(t, "tried"), HandoverAt: moment.Draw(t, "tried at"), HandoverTo: few.Draw(t, "tried to"),
 		Stopping: rapid.Bool().Draw(t, "stopping"), Paused: rapid.Bool().Draw(t, "paused"),
-		Open: few.Draw(t, "open"), LastOpen: few.Draw(t, "last open"), FailbackAfter: rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(t, "failback"),
+		Open: few.Draw(t, "open"), LastOpen: few.Draw(t, "last open"),
+		FailbackAfter: rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour}).Draw(t, "failback"),
 	}
 	if v.Raft.IsLeader = v.Raft.Leader == v.Self; v.Raft.IsLeader {
 		v.Raft.Transferee = rapid.SampledFrom([]uint64{0, 0, 2}).Draw(t, "transferee")
@@ -113,7 +121,8 @@ func drawView(t *rapid.T) View {
 	}
 	for id := uint64(2); id <= 4; id++ {
 		v.Peers = append(v.Peers, Peer{
-			ID: id, Name: fmt.Sprintf("n%d", id), Voter: rapid.Bool().Draw(t, "peer votes"), Data: rapid.Bool().Draw(t, "peer has data"),
+			ID: id, Name: fmt.Sprintf("n%d", id), Voter: rapid.Bool().Draw(t, "peer votes"), Data: rapid.Bool().
+				Draw(t, "peer has data"),
 			Live: rapid.Bool().Draw(t, "peer lives"), Ready: rapid.Bool().Draw(t, "peer is ready"),
 			Applied: applied.Draw(t, "peer applied"), Weight: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "peer weight"),
 			Since: moment.Draw(t, "peer since"), Full: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "peer is full"),
@@ -175,7 +184,8 @@ func TestNoHandoverInACircle(t *testing.T) {
 		leader := rapid.IntRange(0, len(all)-1).Draw(t, "elected")
 		for moves := 0; ; moves++ {
 			me := all[leader]
-			v := View{Now: time.Minute, Self: me.ID, Weight: me.Weight, Voter: true, Raft: Raft{Term: 9, Leader: me.ID, IsLeader: true},
+			v := View{Now: time.Minute, Self: me.ID, Weight: me.Weight, Voter: true,
+				Raft:   Raft{Term: 9, Leader: me.ID, IsLeader: true},
 				Server: Server{State: ServerReady, Applied: me.Applied}}
 			for _, p := range all {
 				if p.ID != me.ID {

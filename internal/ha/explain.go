@@ -118,7 +118,8 @@ func (p Peer) canLead() bool { return len(p.bars()) == 0 }
 // self is this node as its peers see it.
 func self(v View) Peer {
 	p := Peer{ID: v.Self, Name: v.Name, Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
-		Applied: v.Server.Applied, Rate: v.Server.Rate, Heavy: v.Server.Heavy, Weight: v.Weight, Since: v.Server.Since, Full: v.Raft.Full != ""}
+		Applied: v.Server.Applied, Rate: v.Server.Rate, Heavy: v.Server.Heavy, Weight: v.Weight, Since: v.Server.Since,
+		Full: v.Raft.Full != ""}
 	p.Unready, p.Ready = Unready(v.Server, v.Raft.Stuck, v.Stopping, v.Now)
 	return p
 }
@@ -200,7 +201,9 @@ func WhyNot(v View, id uint64) []Reason {
 func whyAnother(v View, p Peer) []Reason {
 	var out []Reason
 	if v.Paused {
-		out = append(out, note(PausedCode, "automatic failover is paused: leadership moves by `trireme switchover` and `trireme failover` only"))
+		out = append(out,
+			note(PausedCode,
+				"automatic failover is paused: leadership moves by `trireme switchover` and `trireme failover` only"))
 	}
 	if v.Open != 0 && v.Open != p.ID {
 		out = append(out, note(OtherLeads, "%s leads term %d and takes writes", peerName(v, v.Open), v.Raft.Term))
@@ -214,7 +217,8 @@ func whyAnother(v View, p Peer) []Reason {
 	if best, ok := best(v, v.Raft.Leader); ok && best.ID != p.ID {
 		out = append(out, note(OtherBetter, "%s would take over before it: %s", peerName(v, best.ID), whyBetter(v, best, p)))
 	} else if leader, ok := member(v, v.Open); ok && p.Weight > leader.Weight {
-		out = append(out, note(Failback, "its weight %d is above the leader's %d: it gets leadership %s", p.Weight, leader.Weight,
+		out = append(out, note(Failback, "its weight %d is above the leader's %d: it gets leadership %s", p.Weight,
+			leader.Weight,
 			failbackIn(v, leader, p)))
 	}
 	return out
@@ -346,7 +350,8 @@ func Failover(v View) Forecast {
 		return Forecast{Problem: "there is no leader now"}
 	}
 	if live := liveVoters(v, leader); 2*live <= v.Raft.Voters {
-		return Forecast{Problem: fmt.Sprintf("without %s only %d of %d voters answer: no majority", peerName(v, leader), live, v.Raft.Voters)}
+		return Forecast{Problem: fmt.Sprintf("without %s only %d of %d voters answer: no majority", peerName(v, leader), live,
+			v.Raft.Voters)}
 	}
 	if p, ok := best(v, leader); ok {
 		return Forecast{To: p.ID, Apply: applyTime(v, p), Heavy: p.Heavy}

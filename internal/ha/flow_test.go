@@ -34,15 +34,20 @@ func TestLaggard(t *testing.T) {
 	keepsUp := phase{looks: 10, writes: 500, applies: 500, never: true}
 	fallsBehind := phase{looks: 10, writes: 700, applies: 500, asksLast: true} // 2 s in the end
 	for name, phases := range map[string][]phase{
-		"keeps up":              {keepsUp},
-		"falls behind":          {keepsUp, fallsBehind, {looks: 10, applies: 500}, keepsUp},
-		"comes back":            {{looks: 1, writes: 3 << 20, applies: 1 << 20, sick: true, never: true}, {looks: 10, writes: 0, applies: 500, never: true}},
-		"is seeded":             {keepsUp, fallsBehind, {looks: 5, writes: 700, applies: 500, sick: true, never: true}, {looks: 2, writes: 500, applies: 500, never: true}},
-		"stands still":          {keepsUp, fallsBehind, {looks: 2, writes: 500}, {looks: 6, writes: 500, never: true}},
-		"goes on":               {keepsUp, fallsBehind, {looks: 2, writes: 500}, {looks: 2, writes: 500, never: true}, {looks: 1, applies: 500, asksLast: true}},
-		"is not to be helped":   {keepsUp, {looks: 30, writes: 1500, applies: 500}, {looks: 20, writes: 1500, applies: 500, never: true}, {looks: 40, applies: 500, never: true}},
-		"is helped again later": {keepsUp, {looks: 50, writes: 1500, applies: 500}, {looks: 100, applies: 500, never: true}, {looks: 2, writes: 500, applies: 500, never: true}, fallsBehind},
-		"was idle":              {keepsUp, {looks: 100, never: true}, fallsBehind},
+		"keeps up":     {keepsUp},
+		"falls behind": {keepsUp, fallsBehind, {looks: 10, applies: 500}, keepsUp},
+		"comes back": {{looks: 1, writes: 3 << 20, applies: 1 << 20, sick: true, never: true},
+			{looks: 10, writes: 0, applies: 500, never: true}},
+		"is seeded": {keepsUp, fallsBehind, {looks: 5, writes: 700, applies: 500, sick: true, never: true},
+			{looks: 2, writes: 500, applies: 500, never: true}},
+		"stands still": {keepsUp, fallsBehind, {looks: 2, writes: 500}, {looks: 6, writes: 500, never: true}},
+		"goes on": {keepsUp, fallsBehind, {looks: 2, writes: 500}, {looks: 2, writes: 500, never: true},
+			{looks: 1, applies: 500, asksLast: true}},
+		"is not to be helped": {keepsUp, {looks: 30, writes: 1500, applies: 500},
+			{looks: 20, writes: 1500, applies: 500, never: true}, {looks: 40, applies: 500, never: true}},
+		"is helped again later": {keepsUp, {looks: 50, writes: 1500, applies: 500}, {looks: 100, applies: 500, never: true},
+			{looks: 2, writes: 500, applies: 500, never: true}, fallsBehind},
+		"was idle": {keepsUp, {looks: 100, never: true}, fallsBehind},
 	} {
 		var (
 			f               Laggard
@@ -85,8 +90,8 @@ func TestFlowModel(t *testing.T) {
 		sessions  float64
 		applies   float64 // transactions per second; the leader can five times as many
 	}{
-		{2 * time.Second, 16, 1000}, {5 * time.Second, 16, 1000}, {5 * time.Second, 64, 5000}, {10 * time.Second, 256, 1000}, {5 * time.Second, 16, 100},
-		{30 * time.Second, 64, 1000}, {5 * time.Second, 4, 2000}, {3 * time.Second, 2000, 3000},
+		{2 * time.Second, 16, 1000}, {5 * time.Second, 16, 1000}, {5 * time.Second, 64, 5000}, {10 * time.Second, 256, 1000},
+		{5 * time.Second, 16, 100}, {30 * time.Second, 64, 1000}, {5 * time.Second, 4, 2000}, {3 * time.Second, 2000, 3000},
 	} {
 		var (
 			f              Laggard

@@ -7,11 +7,11 @@
 //
 //   - Build the View afresh for every call; never reuse identity, term or leadership read before a wait (S7).
 //   - Read what an action rests on again before it is begun, and drop it unless Stands (S7).
-//   - Run at most one action on the mysqld at a time and show it in View.Server.State or View.Serving.Phase, so that Decide does
-//     not ask for it twice.
+//   - Run at most one action on the mysqld at a time and show it in View.Server.State or View.Serving.Phase, so that
+//     Decide does not ask for it twice.
 //   - Note each HandOver and Switchover in View.HandoverTriedTerm, HandoverAt and HandoverTo when it is begun.
-//   - Show a server as stuck only for what its daemon has seen while it was running itself: time in which the daemon was stopped is no
-//     silence of mysqld.
+//   - Show a server as stuck only for what its daemon has seen while it was running itself: time in which the daemon
+//     was stopped is no silence of mysqld.
 //   - After a failed start, judgement or promotion set Server.RetryAt a little ahead.
 //   - Give a Switchover and a request of an operator a limit of their own: Decide waits as long as Request is there.
 package ha
@@ -51,7 +51,8 @@ const (
 	ServerSeeding
 )
 
-var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "dying", "broken", "behind", "seeding"}
+var serverStateNames = [...]string{"absent", "off", "starting", "up", "judging", "ready", "dying", "broken", "behind",
+	"seeding"}
 
 func (s ServerState) String() string { return serverStateNames[s] }
 
@@ -193,7 +194,8 @@ const (
 	Seed                        // replace the data of a ServerBehind by a copy of another node's
 )
 
-var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover", "restart", "seed"}
+var kindNames = [...]string{"", "start-server", "judge", "promote", "fence", "hand-over", "switchover", "restart",
+	"seed"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -307,7 +309,8 @@ func leader(v View) (State, []Action) {
 	case PhaseHandover:
 		return State{StateHealthy, "switchover under way"}, nil
 	case PhasePromoting:
-		return State{StateRecovering, fmt.Sprintf("elected for term %d: applying the rest of the log before writes open", v.Raft.Term)}, nil
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: applying the rest of the log before writes open",
+			v.Raft.Term)}, nil
 	case PhaseOpen:
 		return leaderOpen(v)
 	}
@@ -327,7 +330,8 @@ func elected(v View) (State, []Action) {
 	if handoverPending(v) {
 		// Raft takes no proposals now, so a promotion could not even begin; a mysqld can be brought up meanwhile.
 		if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
-			return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for %s to take over", term, peerName(v, v.HandoverTo))}, nil
+			return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for %s to take over", term,
+				peerName(v, v.HandoverTo))}, nil
 		}
 		return recovering(v)
 	}
@@ -336,14 +340,17 @@ func elected(v View) (State, []Action) {
 			return st, acts
 		}
 	} else if to, why := handOverTo(v, unfit); to == awaited {
-		return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for an answer of the node that should lead", term)}, nil
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: waiting for an answer of the node that should lead",
+			term)}, nil
 	} else if to != 0 {
-		return State{StateRecovering, "handing over to " + peerName(v, to) + ": " + why}, []Action{{Kind: HandOver, Term: term, To: to, Reason: why}}
+		return State{StateRecovering, "handing over to " + peerName(v, to) + ": " + why},
+			[]Action{{Kind: HandOver, Term: term, To: to, Reason: why}}
 	}
 	if unfit == "" && v.HandoverTriedTerm == term && v.Now > v.Raft.LeaseUntil {
 		// A transfer ends the lease for longer than itself: the node that was asked may still be elected. Writes opened now
 		// would be fenced at once.
-		return State{StateRecovering, fmt.Sprintf("elected for term %d: %s did not take over; waiting for a new lease", term, peerName(v, v.HandoverTo))}, nil
+		return State{StateRecovering, fmt.Sprintf("elected for term %d: %s did not take over; waiting for a new lease", term,
+			peerName(v, v.HandoverTo))}, nil
 	}
 	if unfit == "" && v.Refused != "" {
 		return State{StateRecovering, "elected, but writes are refused: " + v.Refused}, nil
@@ -355,7 +362,8 @@ func elected(v View) (State, []Action) {
 		return State{StateRecovering, "elected, but " + unfit + ": restarting mysqld"}, acts
 	}
 	if v.Server.State == ServerReady || v.Server.State == ServerAbsent {
-		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and no other one can: writes stay closed"}, nil
+		return State{StateRecovering, "elected, but this node cannot lead (" + unfit +
+			") and no other one can: writes stay closed"}, nil
 	}
 	return recovering(v)
 }
@@ -369,7 +377,8 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 	}
 	if p, ok := member(v, v.LastOpen); ok && p.ID != v.Self && p.canLead() {
 		why := "automatic failover is paused, and it led before"
-		return State{StateRecovering, "handing over to " + p.Name + ": " + why}, []Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
+		return State{StateRecovering, "handing over to " + p.Name + ": " + why},
+			[]Action{{Kind: HandOver, Term: v.Raft.Term, To: p.ID, Reason: why}}, true
 	}
 	if acts := restart(v); acts != nil {
 		return State{StateRecovering, "elected, but " + unfit + ": restarting mysqld"}, acts, true
@@ -379,9 +388,11 @@ func electedInPause(v View, unfit string) (st State, acts []Action, decided bool
 		return st, acts, true
 	}
 	if mine {
-		return State{StateRecovering, "elected, but this node cannot lead (" + unfit + ") and automatic failover is paused: writes stay closed"}, nil, true
+		return State{StateRecovering, "elected, but this node cannot lead (" + unfit +
+			") and automatic failover is paused: writes stay closed"}, nil, true
 	}
-	return State{StateRecovering, "elected, but automatic failover is paused: writes stay closed until " + peerName(v, v.LastOpen) +
+	return State{StateRecovering, "elected, but automatic failover is paused: writes stay closed until " +
+		peerName(v, v.LastOpen) +
 		" can lead again, `trireme resume` or `trireme failover`"}, nil, true
 }
 
@@ -441,7 +452,8 @@ func justTried(v View) bool {
 func failing(v View) bool { return v.HandoverTriedTerm == v.Raft.Term && v.HandoverFails > 1 }
 
 func failingText(v View) string {
-	return fmt.Sprintf("; moving leadership to %s has failed %d times, it is tried again ever more rarely", peerName(v, v.HandoverTo), v.HandoverFails)
+	return fmt.Sprintf("; moving leadership to %s has failed %d times, it is tried again ever more rarely",
+		peerName(v, v.HandoverTo), v.HandoverFails)
 }
 
 // withSpace is the best candidate whose disks are not nearly full.
@@ -458,7 +470,8 @@ func withSpace(v View) (Peer, bool) {
 // dies whenever it leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
 func preferred(v View, open State) (State, []Action) {
 	c := Candidates(v)
-	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough || c[0].Heavy > heavyWait {
+	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough ||
+		c[0].Heavy > heavyWait {
 		return open, nil
 	}
 	p := c[0]
@@ -515,7 +528,8 @@ func next(c []Peer, v View) Peer {
 
 // restart is the end of a mysqld that serves nothing and has been stuck for too long.
 func restart(v View) []Action {
-	if v.Server.Stuck == "" || v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+stuckPatience || v.Serving.Phase != PhaseNone ||
+	if v.Server.Stuck == "" || v.Server.StuckSince == 0 || v.Now < v.Server.StuckSince+stuckPatience ||
+		v.Serving.Phase != PhaseNone ||
 		v.Server.State != ServerReady && v.Server.State != ServerUp || v.Stopping {
 		return nil
 	}
@@ -536,7 +550,8 @@ func follower(v View) (State, []Action) {
 		return State{StateRecovering, v.Server.Stuck}, restart(v)
 	}
 	if v.Raft.Leader == 0 {
-		return State{StateHealthy, fmt.Sprintf("no leader known in term %d: serving reads, refusing writes", v.Raft.Term)}, nil
+		return State{StateHealthy, fmt.Sprintf("no leader known in term %d: serving reads, refusing writes", v.Raft.Term)},
+			nil
 	}
 	// The sentence is a log line: it holds no figure that changes with every look.
 	if behind(v, v.Server.Applied) > catchingUp && v.Server.Delayed == "" {
@@ -584,9 +599,11 @@ func recovering(v View) (State, []Action) {
 	case ServerJudging:
 		return State{StateRecovering, "judging mysqld against the committed log"}, nil
 	case ServerDying:
-		return State{StateDown, "mysqld is dead, and the kernel is not done with it yet; if that lasts, look for a disk that hangs"}, nil
+		return State{StateDown,
+			"mysqld is dead, and the kernel is not done with it yet; if that lasts, look for a disk that hangs"}, nil
 	case ServerBroken:
-		return State{StateFenced, "mysqld's data does not match the committed log; `trireme reinit " + v.Name + "` throws it away and copies another node's"}, nil
+		return State{StateFenced, "mysqld's data does not match the committed log; `trireme reinit " + v.Name +
+			"` throws it away and copies another node's"}, nil
 	case ServerBehind:
 		switch {
 		case v.Stopping:

@@ -36,7 +36,8 @@ func TestTranscripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			switch d.Cmd {
 			case "view":
-				v = View{Now: 100 * time.Second, Self: 1, Name: "n1", Weight: 100, Voter: true, Raft: Raft{Term: 1, Voters: 3}, Server: Server{State: ServerReady}}
+				v = View{Now: 100 * time.Second, Self: 1, Name: "n1", Weight: 100, Voter: true, Raft: Raft{Term: 1, Voters: 3},
+					Server: Server{State: ServerReady}}
 				readView(t, d, &v)
 				return show(v)
 			case "set":
@@ -231,7 +232,8 @@ func readArg(v *View, key, val string) (err error) {
 	case "drained":
 		v.Serving.Drained = val == ""
 	case "handover":
-		if _, err = fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(val), "%d %s %d", &v.HandoverTriedTerm, &val, &v.HandoverTo); err == nil {
+		if _, err = fmt.Sscanf(strings.NewReplacer("@", " ", ">", " ").Replace(val), "%d %s %d", &v.HandoverTriedTerm, &val,
+			&v.HandoverTo); err == nil {
 			dur(&v.HandoverAt)
 		}
 	case "fails":

@@ -134,7 +134,8 @@ func (w *walk) view(n *walkNode) View {
 	}
 	for _, p := range w.nodes {
 		if p != n {
-			v.Peers = append(v.Peers, Peer{ID: p.id, Name: fmt.Sprint("n", p.id), Voter: true, Data: p.data, Live: p.alive && !p.cut && !n.cut, Heard: p.alive && !p.cut && !n.cut,
+			v.Peers = append(v.Peers, Peer{ID: p.id, Name: fmt.Sprint("n", p.id), Voter: true, Data: p.data, Live: p.alive &&
+				!p.cut && !n.cut, Heard: p.alive && !p.cut && !n.cut,
 				Ready: p.srv == ServerReady && !p.stuck && !p.stopping, Applied: p.applied, Weight: p.weight, Since: p.since})
 		}
 	}
@@ -292,7 +293,8 @@ func (w *walk) killDaemon(n *walkNode) {
 	if n.srv == ServerSeeding {
 		n.srv = ServerBehind // a copy that is not complete is begun again
 	}
-	*n = walkNode{id: n.id, data: n.data, weight: n.weight, deaf: n.deaf, srv: n.srv, applied: n.applied, term: n.term, handed: n.handed}
+	*n = walkNode{id: n.id, data: n.data, weight: n.weight, deaf: n.deaf, srv: n.srv, applied: n.applied, term: n.term,
+		handed: n.handed}
 	w.sync()
 }
 
@@ -334,11 +336,14 @@ func (w *walk) firstToCampaign() uint64 {
 }
 
 func newWalk(t *rapid.T) *walk {
-	w := &walk{t: t, now: time.Minute, commit: 5000, failback: rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "failback")}
+	w := &walk{t: t, now: time.Minute, commit: 5000, failback: rapid.SampledFrom([]time.Duration{0, time.Second}).
+		Draw(t, "failback")}
 	size := rapid.Uint64Range(1, 5).Draw(t, "nodes")
 	for id := uint64(1); id <= size; id++ {
-		n := &walkNode{id: id, alive: true, data: id == 1 || rapid.IntRange(0, 4).Draw(t, "kind") > 0, handed: map[uint64]int{},
-			weight: rapid.SampledFrom([]int{100, 100, 50, 0}).Draw(t, "weight"), applied: rapid.Uint64Range(4000, 5000).Draw(t, "applied")}
+		n := &walkNode{id: id, alive: true, data: id == 1 || rapid.IntRange(0, 4).Draw(t, "kind") > 0,
+			handed: map[uint64]int{},
+			weight: rapid.SampledFrom([]int{100, 100, 50, 0}).Draw(t, "weight"), applied: rapid.Uint64Range(4000, 5000).
+				Draw(t, "applied")}
 		n.srv = ServerOff
 		if !n.data {
 			n.srv, n.weight = ServerAbsent, 0

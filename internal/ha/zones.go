@@ -44,7 +44,8 @@ func ZoneLosses(v View, zoneOf map[uint64]string, mustAck []uint64, zones int) [
 		// A majority has every acknowledged commit: if the zone is not a majority itself, one of those members is
 		// elsewhere.
 		l.Kept = 2*l.Voters <= v.Raft.Voters || zones > 1 || slices.ContainsFunc(mustAck, outside)
-		l.Waits = zones > 1 && len(names)-1 < zones || slices.ContainsFunc(mustAck, func(id uint64) bool { return !outside(id) })
+		l.Waits = zones > 1 && len(names)-1 < zones ||
+			slices.ContainsFunc(mustAck, func(id uint64) bool { return !outside(id) })
 		if rank(left); l.Leads && l.Quorum && len(left) > 0 && left[0].canLead() {
 			l.To = left[0].ID
 		}

@@ -39,12 +39,14 @@ func TestLedgerHeavy(t *testing.T) {
 	}
 	pieces := func(flags raftlog.Flags, from, gno int64) (sum int64) {
 		t.Helper()
-		for i, f := range []raftlog.Flags{raftlog.FlagUnfinished, raftlog.FlagContinues | raftlog.FlagUnfinished, raftlog.FlagContinues} {
+		for i, f := range []raftlog.Flags{raftlog.FlagUnfinished, raftlog.FlagContinues | raftlog.FlagUnfinished,
+			raftlog.FlagContinues} {
 			last := int64(0)
 			if i == 2 {
 				last = gno
 			}
-			add(trxStep(at(uint64(from)+uint64(i)*100), at(uint64(from)+uint64(i)*100+100), f|flags, last, last), make([]byte, 1000))
+			add(trxStep(at(uint64(from)+uint64(i)*100), at(uint64(from)+uint64(i)*100+100), f|flags, last, last),
+				make([]byte, 1000))
 			sum += size
 		}
 		return sum
@@ -55,8 +57,10 @@ func TestLedgerHeavy(t *testing.T) {
 	add(trxStep(at(4), at(100), 0, 1, 1), make([]byte, 500))
 	// 13, 14, 15
 	large := pieces(0, 100, 2)
-	add(trxStep(at(400), at(500), raftlog.FlagSpecial, 3, 4), slices.Concat(statementEvents(3, 40, "ALTER TABLE t ADD c INT"), // 16
-		statementEvents(4, 1<<31, "ALTER TABLE t ADD d INT"))) // with SET timestamp: not believed
+	// 16
+	add(trxStep(at(400), at(500), raftlog.FlagSpecial, 3, 4),
+		slices.Concat(statementEvents(3, 40, "ALTER TABLE t ADD c INT"),
+			statementEvents(4, 1<<31, "ALTER TABLE t ADD d INT"))) // with SET timestamp: not believed
 	for _, c := range []struct {
 		executed    string
 		heavy, next Heavy
@@ -95,14 +99,16 @@ func TestMarkerHeavy(t *testing.T) {
 	var s Scanner
 	m := Marker{}
 	entry := trxStep(at(4), at(100), raftlog.FlagSpecial, 1, 1)
-	if err := s.Entry(&entry.meta, 7, statementEvents(1, 40, "ALTER TABLE t ADD c INT"), func(x Txn) error { m.Add(x); return nil }); err != nil {
+	if err := s.Entry(&entry.meta, 7, statementEvents(1, 40, "ALTER TABLE t ADD c INT"),
+		func(x Txn) error { m.Add(x); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	plain := trxStep(at(100), at(200), 0, 2, 2)
 	if err := s.Entry(&plain.meta, 8, make([]byte, 700), func(x Txn) error { m.Add(x); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if len(m.List) != 2 || m.List[0].Heavy != (Heavy{DDL: 40 * time.Second}) || m.List[0].Bytes < 100 || m.List[1].Bytes != 700 {
+	if len(m.List) != 2 || m.List[0].Heavy != (Heavy{DDL: 40 * time.Second}) || m.List[0].Bytes < 100 ||
+		m.List[1].Bytes != 700 {
 		t.Errorf("%+v", m.List)
 	}
 }

@@ -82,12 +82,14 @@ func Judge(in JudgeInput, scan ScanFunc) (*Judgement, error) {
 	// this node was given up when a log came to its bound (BoundPoint): of what lies between its durable index and
 	// where the log begins now, nothing tells a trace that a restart took, as of a finished XA PREPARE, from a hole.
 	ran := in.Executed.Intersect(in.Committed)
-	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) && (in.PurgedTo > in.Durable || in.Purged.ContainsSet(ran))
+	j.Behind = j.Errant.Empty() && !j.Missing.Empty() && in.Purged.ContainsSet(j.Missing) &&
+		(in.PurgedTo > in.Durable || in.Purged.ContainsSet(ran))
 	if !j.Errant.Empty() {
 		j.Problems = append(j.Problems, fmt.Sprintf("executed here but never committed: %s", j.Errant.String()))
 	}
 	if !j.Missing.Empty() {
-		j.Problems = append(j.Problems, fmt.Sprintf("missing below what is executed (entry %d), or no longer in the log: %s", j.High, j.Missing.String()))
+		j.Problems = append(j.Problems, fmt.Sprintf("missing below what is executed (entry %d), or no longer in the log: %s",
+			j.High, j.Missing.String()))
 	}
 	return j, nil
 }

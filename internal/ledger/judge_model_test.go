@@ -305,7 +305,8 @@ func (m *model) scan(purgedTo uint64, known gtid.Set, f func(Txn) error) error {
 				runs[n-1].GTIDs.Last++
 				continue
 			}
-			runs = append(runs, Txn{Index: x.index, GTIDs: gtid.Range{SID: x.id.SID, First: x.id.GNO, Last: x.id.GNO}, Class: x.class, XID: x.xid})
+			runs = append(runs, Txn{Index: x.index, GTIDs: gtid.Range{SID: x.id.SID, First: x.id.GNO, Last: x.id.GNO},
+				Class: x.class, XID: x.xid})
 		}
 		for _, r := range runs {
 			if err := f(r); err != nil {

@@ -57,7 +57,9 @@ func PurgePoint(commit uint64, m Membership, all []Keeper) (safe uint64, pin str
 		case !k.Live && !(k.Data && votes):
 			continue
 		case !k.Live:
-			return 0, k.Name + " is away, and its data may need every entry (bring it back, or take it out with `trireme remove " + k.Name + "`)"
+			return 0,
+				k.Name + " is away, and its data may need every entry (bring it back, or take it out with `trireme remove " +
+					k.Name + "`)"
 		case k.Keep == 0 && k.Ready:
 			return 0, "it is not known what " + k.Name + " needs, or transactions are prepared there (XA RECOVER)"
 		case k.Keep == 0:
@@ -81,7 +83,8 @@ func BoundPoint(commit uint64, m Membership, all []Keeper) (safe uint64, given [
 		case !k.Live || !k.Ready:
 			given = append(given, k.Name)
 		case k.Keep == 0:
-			return 0, nil, "transactions are prepared on " + k.Name + ", or it has just come up (see XA RECOVER; raise raft.log_limit and restart the daemons, " +
+			return 0, nil, "transactions are prepared on " + k.Name +
+				", or it has just come up (see XA RECOVER; raise raft.log_limit and restart the daemons, " +
 				"then end them on the leader: ended while writes are closed, they end on that server alone)"
 		default:
 			keeps[k.ID] = true
@@ -91,8 +94,9 @@ func BoundPoint(commit uint64, m Membership, all []Keeper) (safe uint64, given [
 		}
 	}
 	if len(given) > 0 && !m.Holds(func(id uint64) bool { return keeps[id] }) {
-		return 0, nil, fmt.Sprintf("%s is away, and without it a majority could come together that has neither the data nor the log "+
-			"(bring it back, or add a data node and take it out with `trireme remove`)", strings.Join(given, ", "))
+		return 0, nil,
+			fmt.Sprintf("%s is away, and without it a majority could come together that has neither the data nor the log "+
+				"(bring it back, or add a data node and take it out with `trireme remove`)", strings.Join(given, ", "))
 	}
 	return safe, given, pin
 }

@@ -73,7 +73,8 @@ func TestPurgePoint(t *testing.T) {
 		safe, pin := PurgePoint(commit, m, all)
 		bound, given, boundPin := BoundPoint(commit, m, all)
 		if safe != tt.safe || bound != tt.bound || strings.Join(given, " ") != tt.given {
-			t.Errorf("%s: purge up to %d, at the bound up to %d giving up %v; want %d, %d, %s", tt.nodes, safe, bound, given, tt.safe, tt.bound, tt.given)
+			t.Errorf("%s: purge up to %d, at the bound up to %d giving up %v; want %d, %d, %s", tt.nodes, safe, bound, given,
+				tt.safe, tt.bound, tt.given)
 		}
 		if safe == 0 && pin == "" || bound == 0 && boundPin == "" {
 			t.Errorf("%s: no node is named: %q, %q", tt.nodes, pin, boundPin)

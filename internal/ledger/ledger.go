@@ -68,7 +68,8 @@ func (l *Ledger) Reset(b raftlog.Boundary) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.index, l.committed, l.pending, l.pieces = b.Index, b.GTIDs.Clone(), nil, 0
-	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node, Incarnation: b.Barrier.Incarnation}
+	l.barrier = Barrier{Index: b.Barrier.Index, Term: b.Barrier.Term, Node: b.Barrier.Node,
+		Incarnation: b.Barrier.Incarnation}
 	l.joined, l.open, l.whole = b.Barrier.Index == 0, false, b.Index
 	l.barriers = nil
 	if l.barrier.Index != 0 {
@@ -95,7 +96,8 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 	case raftlog.Barrier:
 		// A life that leads again without a restart continues where it was, or after what it logged for itself while it
 		// followed.
-		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined && m.Start.Less(l.end) {
+		if again := m.Node == l.barrier.Node && m.Incarnation == l.barrier.Incarnation; again && l.joined &&
+			m.Start.Less(l.end) {
 			return m, nil, rule.Breaks("S12", "barrier %d of incarnation %d of node %d starts at %s, its last entry ended at %s",
 				index, m.Incarnation, m.Node, m.Start, l.end)
 		}
@@ -186,7 +188,8 @@ func mergeMarks(in []Mark) []Mark {
 	for i := 0; i+1 < len(in); i += 2 {
 		a, b := in[i], in[i+1]
 		gs := append(append([]gtid.Range(nil), a.GTIDs...), b.GTIDs...)
-		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes, Heavy: a.Heavy.Plus(b.Heavy), Heard: a.Heard, Committed: a.Committed})
+		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes,
+			Heavy: a.Heavy.Plus(b.Heavy), Heard: a.Heard, Committed: a.Committed})
 	}
 	if len(in)%2 == 1 {
 		out = append(out, in[len(in)-1])
@@ -281,7 +284,8 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 		l.pending = nil
 		return Backlog{Applied: l.index}
 	}
-	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Heard, Committed: l.pending[0].Committed, Next: l.pending[0].Heavy}
+	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Heard, Committed: l.pending[0].Committed,
+		Next: l.pending[0].Heavy}
 	for i := range l.pending {
 		b.Bytes += l.pending[i].Bytes
 		b.Heavy = b.Heavy.Plus(l.pending[i].Heavy)

@@ -30,7 +30,8 @@ type step struct {
 }
 
 func barrierStep(term uint64, node uint16, incarnation uint64, start raftlog.Pos) step {
-	return step{term: term, meta: raftlog.Meta{Kind: raftlog.Barrier, Node: node, Incarnation: incarnation, Start: start, End: start}}
+	return step{term: term, meta: raftlog.Meta{Kind: raftlog.Barrier, Node: node, Incarnation: incarnation, Start: start,
+		End: start}}
 }
 
 // trxStep is an entry of incarnation 1 of node 1 in term 1 with GTIDs first..last of it (none if first is 0).
@@ -64,45 +65,61 @@ func TestLedgerAssertions(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"a stream", []step{empty, begin, trxStep(at(4), at(100), 0, 1, 3), trxStep(at(100), at(200), 0, 4, 4), empty, trxStep(at(200), at(300), 0, 5, 5)}},
+		{"a stream", []step{empty, begin, trxStep(at(4), at(100), 0, 1, 3), trxStep(at(100), at(200), 0, 4, 4), empty,
+			trxStep(at(200), at(300), 0, 5, 5)}},
 		{"settings are no part of it", []step{begin, trxStep(at(4), at(100), 0, 1, 1),
 			{term: 1, meta: raftlog.Meta{Kind: raftlog.Settings}}, trxStep(at(100), at(200), 0, 2, 2)}},
 		{"garbage", []step{begin, step{term: 1, raw: "garbage"}.fails("bad entry meta")}},
 
 		{"S6: no barrier", []step{trxStep(at(4), at(100), 0, 1, 1).fails("S6")}},
-		{"S6: another node's", []step{begin, barrierStep(2, 2, 1, at(4)), trxStep(at(4), at(100), 0, 1, 1).in(2).fails("S6")}},
-		{"S6: a dead incarnation's", []step{begin, barrierStep(1, 1, 2, at(4)), trxStep(at(4), at(100), 0, 1, 1).fails("S6")}},
-		{"S6: the new one's", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(1, 1, 2, at(4)), trxStep(at(4), at(100), 0, 2, 2).of(1, 2)}},
+		{"S6: another node's", []step{begin, barrierStep(2, 2, 1, at(4)), trxStep(at(4), at(100), 0, 1, 1).in(2).
+			fails("S6")}},
+		{"S6: a dead incarnation's", []step{begin, barrierStep(1, 1, 2, at(4)), trxStep(at(4), at(100), 0, 1, 1).
+			fails("S6")}},
+		{"S6: the new one's", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(1, 1, 2, at(4)),
+			trxStep(at(4), at(100), 0, 2, 2).of(1, 2)}},
 		{"S7: another term than its barrier's", []step{begin, trxStep(at(4), at(100), 0, 1, 1).in(2).fails("S7")}},
 		{"S7: of an older term", []step{begin.in(3), trxStep(at(4), at(100), 0, 1, 1).in(2).fails("S7")}},
 
 		{"S12: gap", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(101), at(200), 0, 2, 2).fails("S12")}},
 		{"S12: gap after the barrier", []step{begin, trxStep(at(5), at(100), 0, 1, 1).fails("S12")}},
 		{"S12: overlap", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(99), at(200), 0, 2, 2).fails("S12")}},
-		{"S12: the same again", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4), at(100), 0, 1, 1).fails("S12")}},
-		{"S12: next file", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 2), at(99, 2), 0, 2, 2), trxStep(at(99, 2), at(199, 2), 0, 3, 3)}},
-		{"S12: next file, not from its start", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(100, 2), at(199, 2), 0, 2, 2).fails("S12")}},
-		{"S12: a file left out", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 3), at(99, 3), 0, 2, 2).fails("S12")}},
-		{"S12: the file before", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 2), at(99, 2), 0, 2, 2), trxStep(at(100), at(199), 0, 3, 3).fails("S12")}},
+		{"S12: the same again", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4), at(100), 0, 1, 1).
+			fails("S12")}},
+		{"S12: next file", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 2), at(99, 2), 0, 2, 2),
+			trxStep(at(99, 2), at(199, 2), 0, 3, 3)}},
+		{"S12: next file, not from its start", []step{begin, trxStep(at(4), at(100), 0, 1, 1),
+			trxStep(at(100, 2), at(199, 2), 0, 2, 2).fails("S12")}},
+		{"S12: a file left out", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 3), at(99, 3), 0, 2, 2).
+			fails("S12")}},
+		{"S12: the file before", []step{begin, trxStep(at(4), at(100), 0, 1, 1), trxStep(at(4, 2), at(99, 2), 0, 2, 2),
+			trxStep(at(100), at(199), 0, 3, 3).fails("S12")}},
 
 		{"chunks", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), trxStep(at(100), at(200), cont|unfinished, 0, 0),
 			trxStep(at(200), at(300), cont, 1, 1), trxStep(at(300), at(400), 0, 2, 2)}},
 		{"S12: a piece of nothing", []step{begin, trxStep(at(4), at(100), cont, 1, 1).fails("S12")}},
-		{"S12: not finished", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), trxStep(at(100), at(200), 0, 1, 1).fails("S12")}},
-		{"S12: finished already", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), trxStep(at(100), at(200), cont, 1, 1),
+		{"S12: not finished", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), trxStep(at(100), at(200), 0, 1, 1).
+			fails("S12")}},
+		{"S12: finished already", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0),
+			trxStep(at(100), at(200), cont, 1, 1),
 			trxStep(at(200), at(300), cont, 2, 2).fails("S12")}},
-		{"a barrier of another incarnation ends it", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), barrierStep(2, 2, 1, at(4)),
+		{"a barrier of another incarnation ends it", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0),
+			barrierStep(2, 2, 1, at(4)),
 			trxStep(at(4), at(100), 0, 1, 1).of(2, 1).in(2)}},
-		{"S12: it does not continue there", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0), barrierStep(2, 2, 1, at(4)),
+		{"S12: it does not continue there", []step{begin, trxStep(at(4), at(100), unfinished, 0, 0),
+			barrierStep(2, 2, 1, at(4)),
 			trxStep(at(4), at(100), cont, 1, 1).of(2, 1).in(2).fails("S12")}},
 
 		{"S12: GTID twice", []step{begin, trxStep(at(4), at(100), 0, 1, 5), trxStep(at(100), at(200), 0, 5, 6).fails("S12")}},
 		{"S12: GTID twice in one entry", []step{begin, trxStep(at(4), at(100), 0, 1, 5).also(run(3)).fails("S12")}},
 		{"S12: GTID of the boundary", []step{begin, trxStep(at(4), at(100), 0, 1000, 1000).fails("S12")}},
 
-		{"led again without a restart", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(100)), trxStep(at(100), at(200), 0, 2, 2).in(2)}},
-		{"led again, after what it logged for itself", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(150)), trxStep(at(150), at(200), 0, 3, 3).in(2)}},
-		{"S12: led again, from the start", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(4)).fails("S12")}},
+		{"led again without a restart", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(100)),
+			trxStep(at(100), at(200), 0, 2, 2).in(2)}},
+		{"led again, after what it logged for itself", []step{begin, trxStep(at(4), at(100), 0, 1, 1),
+			barrierStep(2, 1, 1, at(150)), trxStep(at(150), at(200), 0, 3, 3).in(2)}},
+		{"S12: led again, from the start", []step{begin, trxStep(at(4), at(100), 0, 1, 1), barrierStep(2, 1, 1, at(4)).
+			fails("S12")}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,7 +187,8 @@ func TestLedgerBoundary(t *testing.T) {
 			continue
 		}
 		// From the first entry on the chain is checked again.
-		if err := trxStep(at(700), at(800), 0, 11, 11).in(s.term).add(l); err == nil || !strings.Contains(err.Error(), "S12") {
+		if err := trxStep(at(700), at(800), 0, 11, 11).in(s.term).add(l); err == nil ||
+			!strings.Contains(err.Error(), "S12") {
 			t.Errorf("after %+v: a gap was not noticed: %v", s.meta, err)
 		}
 	}
@@ -195,7 +213,8 @@ func TestLedgerApplied(t *testing.T) {
 		executed string
 		want     uint64
 	}{
-		{"", 11}, {"1-2", 11}, {"2-6 8", 11}, {"1-3", 13}, {"1-4", 15}, {"1-6", 15}, {"1-4 6 8", 15}, {"1-6 8", 17}, {"1-6 8", 17},
+		{"", 11}, {"1-2", 11}, {"2-6 8", 11}, {"1-3", 13}, {"1-4", 15}, {"1-6", 15}, {"1-4 6 8", 15}, {"1-6 8", 17},
+		{"1-6 8", 17},
 	} {
 		if got := l.Applied(testSet(t, tt.executed)); got.Applied != tt.want || (got.Bytes == 0) != (tt.want == 17) {
 			t.Errorf("executed %q: applied %d and %d bytes to go, want %d", tt.executed, got.Applied, got.Bytes, tt.want)

@@ -10,7 +10,8 @@ import (
 // What is missing up to an index, and what index a set needs, follow what has been seen as executed.
 func TestMissing(t *testing.T) {
 	l := New(raftlog.Boundary{})
-	for _, s := range []step{barrierStep(1, 1, 1, at(4)), trxStep(at(4), at(5), 0, 1, 3), trxStep(at(5), at(6), 0, 4, 4), {term: 1}, trxStep(at(6), at(7), 0, 5, 5)} {
+	for _, s := range []step{barrierStep(1, 1, 1, at(4)), trxStep(at(4), at(5), 0, 1, 3), trxStep(at(5), at(6), 0, 4, 4),
+		{term: 1}, trxStep(at(6), at(7), 0, 5, 5)} {
 		if err := s.add(l); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,8 @@ func TestMissing(t *testing.T) {
 		missing  map[uint64]string
 		needs    []needs
 	}{
-		{"", 1, map[uint64]string{1: "", 2: "1-3", 3: "1-4", 4: "1-4", 9: "1-5"}, []needs{{"1", 2, true}, {"3-4", 3, true}, {"5", 5, true}, {"5-6", 0, false}}},
+		{"", 1, map[uint64]string{1: "", 2: "1-3", 3: "1-4", 4: "1-4", 9: "1-5"},
+			[]needs{{"1", 2, true}, {"3-4", 3, true}, {"5", 5, true}, {"5-6", 0, false}}},
 		{"1-2", 1, map[uint64]string{2: "1-3"}, []needs{{"1", 2, true}}},
 		{"1-3", 2, map[uint64]string{2: "", 3: "4"}, []needs{{"1-3", 0, true}, {"2-4", 3, true}}},
 		{"1-4", 4, map[uint64]string{4: "", 5: "5"}, []needs{{"4", 0, true}, {"5", 5, true}}},

@@ -89,13 +89,15 @@ func TestNotHeldOfTheSameName(t *testing.T) {
 	end := binlog.AppendQuery(slices.Clone(prepare[:first.EventSize]), h, 1, "", "XA COMMIT "+x.String())
 	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, "9.7.4", 0)
 	begin := barrierStep(1, 1, 1, at(4)).meta
-	ends, again := trxStep(at(4), at(500), raftlog.FlagSpecial, 1, 1).meta, trxStep(at(500), at(900), raftlog.FlagSpecial, 2, 2).meta
+	ends, again := trxStep(at(4), at(500), raftlog.FlagSpecial, 1, 1).meta, trxStep(at(500), at(900), raftlog.FlagSpecial,
+		2, 2).meta
 	term := uint64(1)
 	if err := log.SetHardState(&raftpb.HardState{Term: &term}); err != nil {
 		t.Fatal(err)
 	}
 	var entries []*raftpb.Entry
-	for i, data := range [][]byte{append(raftlog.AppendMeta(nil, &begin), fde...), append(raftlog.AppendMeta(nil, &ends), end...), append(raftlog.AppendMeta(nil, &again), prepare...)} {
+	for i, data := range [][]byte{append(raftlog.AppendMeta(nil, &begin), fde...),
+		append(raftlog.AppendMeta(nil, &ends), end...), append(raftlog.AppendMeta(nil, &again), prepare...)} {
 		entries = append(entries, &raftpb.Entry{Index: new(uint64(i + 1)), Term: &term, Data: data})
 	}
 	if err := errors.Join(log.Append(entries), log.Sync()); err != nil {

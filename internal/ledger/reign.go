@@ -122,7 +122,8 @@ func (t *Tail) Add(m *raftlog.Meta, index, term uint64, events []byte) error {
 			return ErrTailTooLong
 		}
 		x := t.walker.Asm.Trx()
-		t.threads[x.ThreadID] = append(t.threads[x.ThreadID], ThreadTrx{Index: index, GTID: x.GTID, Undone: x.Kind == binlog.RowsRollback})
+		t.threads[x.ThreadID] = append(t.threads[x.ThreadID],
+			ThreadTrx{Index: index, GTID: x.GTID, Undone: x.Kind == binlog.RowsRollback})
 		return nil
 	})
 }

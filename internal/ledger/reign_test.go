@@ -67,7 +67,8 @@ func TestTail(t *testing.T) {
 			t.Fatalf("entry %d: %v", index, err)
 		}
 	}
-	add(10, 1, raftlog.FlagContinues|raftlog.FlagSpecial, slices.Concat(big[h.EventSize:], clientTrx(1, 7, false, ""), clientTrx(2, 8, true, "")))
+	add(10, 1, raftlog.FlagContinues|raftlog.FlagSpecial, slices.Concat(big[h.EventSize:], clientTrx(1, 7, false, ""),
+		clientTrx(2, 8, true, "")))
 	add(11, 1, raftlog.FlagUnfinished, big[:h.EventSize])
 	settings := raftlog.Meta{Kind: raftlog.Settings}
 	if err := tail.Add(&settings, 12, 1, []byte("settings")); err != nil {

@@ -24,7 +24,8 @@ func IsPlain(m *raftlog.Meta) bool {
 
 // Walk calls f for each event of an entry. Only a barrier ends a transaction that is under way: settings may stand
 // between its pieces.
-func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header, ev []byte) error) error {
+func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b binlog.Boundary, h binlog.Header,
+	ev []byte) error) error {
 	if m.Kind == raftlog.Barrier || m.Kind == raftlog.Trx && m.Flags&raftlog.FlagContinues == 0 {
 		w.Asm.Reset()
 		w.knows = true

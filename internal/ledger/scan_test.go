@@ -12,13 +12,15 @@ import (
 // A scan that begins after the first piece of a large transaction misses that transaction, but nothing after it in the
 // same entry.
 func TestScannerBeginsAnywhere(t *testing.T) {
-	big, small := xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "big"}), xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "small"})
+	big, small := xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "big"}),
+		xaPrepareEvents(sqlkind.XID{FormatID: 1, GTRID: "small"})
 	h, err := binlog.ParseHeader(big)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first, rest := big[:h.EventSize], slices.Concat(big[h.EventSize:], small)
-	piece, tail := trxStep(at(4), at(100), raftlog.FlagUnfinished, 0, 0).meta, trxStep(at(100), at(500), raftlog.FlagContinues|raftlog.FlagSpecial, 1, 2).meta
+	piece, tail := trxStep(at(4), at(100), raftlog.FlagUnfinished, 0, 0).meta,
+		trxStep(at(100), at(500), raftlog.FlagContinues|raftlog.FlagSpecial, 1, 2).meta
 	for _, c := range []struct {
 		name string
 		all  bool

@@ -1,10 +1,10 @@
-// Package mutant breaks the rules of docs/GUARANTEES.md one at a time, to show that the tests would notice. Each rule is broken at one
-// place in the code, the one where it hurts most, and only in a program that was built for it:
+// Package mutant breaks the rules of docs/GUARANTEES.md one at a time, to show that the tests would notice. Each rule
+// is broken at one place in the code, the one where it hurts most, and only in a program that was built for it:
 //
 //	go test -tags mutant_s2 ./internal/consensus     # must fail
 //
-// Without a tag every constant here is false and the compiler leaves the mutations out. Two tags at once do not compile.
-// scripts/mutants.sh runs what has to catch each of them.
+// Without a tag every constant here is false and the compiler leaves the mutations out. Two tags at once do not
+// compile. scripts/mutants.sh runs what has to catch each of them.
 package mutant
 
 // Each constant says what the code does instead of keeping its rule.

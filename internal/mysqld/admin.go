@@ -314,7 +314,8 @@ func (a *Admin) setSwitch(ctx context.Context, within time.Duration, name string
 	if on {
 		value = "ON"
 	}
-	return limit(ctx, within, "set "+name, func(ctx context.Context) error { return a.control.exec(ctx, "SET GLOBAL "+name+" = "+value) })
+	return limit(ctx, within, "set "+name,
+		func(ctx context.Context) error { return a.control.exec(ctx, "SET GLOBAL "+name+" = "+value) })
 }
 
 // FlushEngineLogs returns once InnoDB's redo is on disk: everything executed before the call is durable (S8). It uses

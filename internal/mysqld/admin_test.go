@@ -63,12 +63,14 @@ func TestFollower(t *testing.T) {
 	ctx := testContext(t)
 	openForTest(t, leader)
 	app := session(t, leader, leader.cfg.Admin)
-	mustExec(t, app, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)", "INSERT INTO d.t VALUES (1,1),(2,2)",
+	mustExec(t, app, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT)",
+		"INSERT INTO d.t VALUES (1,1),(2,2)",
 		"CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO DELETE FROM d.t")
 	follow(t, follower, leader)
 	waitSame(t, follower, leader)
 	st := must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx))
-	if !st.IORunning || !st.SQLRunning || st.IOErrno != 0 || st.SQLErrno != 0 || !strings.HasPrefix(st.Retrieved, uuidN(1)+":1-") {
+	if !st.IORunning || !st.SQLRunning || st.IOErrno != 0 || st.SQLErrno != 0 ||
+		!strings.HasPrefix(st.Retrieved, uuidN(1)+":1-") {
 		t.Fatalf("%+v", st)
 	}
 
@@ -79,7 +81,8 @@ func TestFollower(t *testing.T) {
 	mustExec(t, app, "INSERT INTO d.t VALUES (3,3)", "UPDATE d.t SET v = 9")
 	set := must[string](t)(leader.Admin().GTIDExecuted(ctx))
 	eventually(t, "everything received", func() bool {
-		return strings.Contains(set, strings.TrimPrefix(must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx)).Retrieved, uuidN(1)+":1-"))
+		return strings.Contains(set, strings.TrimPrefix(must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx)).Retrieved,
+			uuidN(1)+":1-"))
 	})
 	if err := follower.Kill(); err != nil {
 		t.Fatal(err)
@@ -90,7 +93,8 @@ func TestFollower(t *testing.T) {
 	if err := follower.Admin().AdmitClients(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if st := must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx)); st.IORunning || st.SQLRunning || st.Retrieved != "" {
+	if st := must[ReplicaStatus](t)(follower.Admin().ReplicaStatus(ctx)); st.IORunning || st.SQLRunning ||
+		st.Retrieved != "" {
 		t.Fatalf("replication runs by itself or kept its relay log: %+v", st)
 	}
 	follow(t, follower, leader)
@@ -102,7 +106,8 @@ func TestFollower(t *testing.T) {
 	}
 	mustExec(t, app, "COMMIT")
 	waitSame(t, follower, leader)
-	want, got := must[map[string]uint64](t)(leader.Admin().TableChecksums(ctx)), must[map[string]uint64](t)(follower.Admin().TableChecksums(ctx))
+	want, got := must[map[string]uint64](t)(leader.Admin().TableChecksums(ctx)),
+		must[map[string]uint64](t)(follower.Admin().TableChecksums(ctx))
 	if len(want) != 2 || got["d.big"] != want["d.big"] || got["d.t"] != want["d.t"] {
 		t.Fatalf("checksums %v and %v", want, got)
 	}
@@ -277,7 +282,8 @@ func TestXARecover(t *testing.T) {
 	openForTest(t, s)
 	app := session(t, s, s.cfg.Admin)
 	mustExec(t, app, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)",
-		"XA START 'a,b', X'00ff', 42", "INSERT INTO d.t VALUES (1)", "XA END 'a,b', X'00ff', 42", "XA PREPARE 'a,b', X'00ff', 42")
+		"XA START 'a,b', X'00ff', 42", "INSERT INTO d.t VALUES (1)", "XA END 'a,b', X'00ff', 42",
+		"XA PREPARE 'a,b', X'00ff', 42")
 	found := must[[]XID](t)(s.Admin().XARecover(testContext(t)))
 	if len(found) != 1 || found[0] != (XID{42, "a,b", "\x00\xff"}) {
 		t.Fatalf("%+v", found)
@@ -326,23 +332,31 @@ func TestAppAccount(t *testing.T) {
 	admin := "'" + s.cfg.Admin.User + "'@localhost"
 	mustExec(t, app,
 		"CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)",
-		"CREATE FUNCTION d.f() RETURNS INT RETURN 1", "CREATE TRIGGER d.tr BEFORE INSERT ON d.t FOR EACH ROW SET NEW.id = NEW.id",
-		"CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO DELETE FROM d.t",
-		"CREATE USER other IDENTIFIED BY 'x'", "GRANT SELECT, INSERT ON d.* TO other WITH GRANT OPTION", "GRANT CREATE USER ON *.* TO other",
-		"CREATE ROLE r", "GRANT r TO other", "ALTER USER other IDENTIFIED BY 'y'", "DROP USER other",
-		"SELECT COUNT(*) FROM mysql.user", "SHOW PROCESSLIST", "XA RECOVER")
+		"CREATE FUNCTION d.f() RETURNS INT RETURN 1",
+		"CREATE TRIGGER d.tr BEFORE INSERT ON d.t FOR EACH ROW SET NEW.id = NEW.id",
+		"CREATE EVENT d.e ON SCHEDULE EVERY 1 DAY DO DELETE FROM d.t", "CREATE USER other IDENTIFIED BY 'x'",
+		"GRANT SELECT, INSERT ON d.* TO other WITH GRANT OPTION", "GRANT CREATE USER ON *.* TO other", "CREATE ROLE r",
+		"GRANT r TO other", "ALTER USER other IDENTIFIED BY 'y'", "DROP USER other", "SELECT COUNT(*) FROM mysql.user",
+		"SHOW PROCESSLIST", "XA RECOVER")
 	for _, q := range []string{
 		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET PERSIST rpl_semi_sync_source_enabled = OFF",
-		"SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF", "SET GLOBAL super_read_only = OFF", "SET SESSION sql_log_bin = 0",
-		"SET SESSION gtid_next = '" + uuidN(9) + ":1'", "SHUTDOWN", "RESTART", "FLUSH BINARY LOGS", "FLUSH TABLES", "FLUSH STATUS",
-		"FLUSH TABLES WITH READ LOCK", "FLUSH PRIVILEGES", "RESET BINARY LOGS AND GTIDS", "PURGE BINARY LOGS TO 'binlog.000001'", "STOP REPLICA", "CHANGE REPLICATION SOURCE TO SOURCE_PORT = 1",
-		"UNINSTALL PLUGIN rpl_semi_sync_source", "INSTALL PLUGIN x SONAME 'x.so'", "UPDATE mysql.user SET plugin = 'x'", "DELETE FROM mysql.plugin",
-		"DROP TABLE mysql.gtid_executed", "CREATE TABLE mysql.x (a INT)", "ALTER TABLE mysql.user ADD COLUMN x INT", "LOCK TABLES mysql.user WRITE",
-		"ALTER USER " + admin + " IDENTIFIED BY 'x'", "DROP USER " + admin, "GRANT " + admin + " TO app", "SET PASSWORD FOR " + admin + " = 'x'",
-		"RENAME USER " + admin + " TO x", "REVOKE ALL ON *.* FROM " + admin, "GRANT SYSTEM_USER ON *.* TO app", "GRANT REPLICATION SLAVE ON *.* TO app", "GRANT INSERT ON mysql.* TO app",
-		"CREATE DEFINER = " + admin + " PROCEDURE d.p() SET GLOBAL super_read_only = OFF", "CREATE DEFINER = " + admin + " EVENT d.x ON SCHEDULE EVERY 1 SECOND DO SET GLOBAL rpl_semi_sync_source_enabled = OFF",
-		"ALTER INSTANCE DISABLE INNODB REDO_LOG", "CLONE LOCAL DATA DIRECTORY = '/tmp/never'", "SELECT 1 INTO OUTFILE '/tmp/never'", "LOCK INSTANCE FOR BACKUP",
-		"SHOW BINLOG EVENTS", "SET GLOBAL event_scheduler = OFF", "SET GLOBAL gtid_purged = '+" + uuidN(9) + ":1'",
+		"SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF", "SET GLOBAL super_read_only = OFF",
+		"SET SESSION sql_log_bin = 0", "SET SESSION gtid_next = '" + uuidN(9) + ":1'", "SHUTDOWN", "RESTART",
+		"FLUSH BINARY LOGS", "FLUSH TABLES", "FLUSH STATUS", "FLUSH TABLES WITH READ LOCK", "FLUSH PRIVILEGES",
+		"RESET BINARY LOGS AND GTIDS", "PURGE BINARY LOGS TO 'binlog.000001'", "STOP REPLICA",
+		"CHANGE REPLICATION SOURCE TO SOURCE_PORT = 1", "UNINSTALL PLUGIN rpl_semi_sync_source",
+		"INSTALL PLUGIN x SONAME 'x.so'", "UPDATE mysql.user SET plugin = 'x'", "DELETE FROM mysql.plugin",
+		"DROP TABLE mysql.gtid_executed", "CREATE TABLE mysql.x (a INT)", "ALTER TABLE mysql.user ADD COLUMN x INT",
+		"LOCK TABLES mysql.user WRITE", "ALTER USER " + admin +
+			" IDENTIFIED BY 'x'", "DROP USER " + admin, "GRANT " + admin +
+			" TO app", "SET PASSWORD FOR " + admin + " = 'x'",
+		"RENAME USER " + admin + " TO x", "REVOKE ALL ON *.* FROM " + admin, "GRANT SYSTEM_USER ON *.* TO app",
+		"GRANT REPLICATION SLAVE ON *.* TO app", "GRANT INSERT ON mysql.* TO app", "CREATE DEFINER = " + admin +
+			" PROCEDURE d.p() SET GLOBAL super_read_only = OFF", "CREATE DEFINER = " + admin +
+			" EVENT d.x ON SCHEDULE EVERY 1 SECOND DO SET GLOBAL rpl_semi_sync_source_enabled = OFF",
+		"ALTER INSTANCE DISABLE INNODB REDO_LOG", "CLONE LOCAL DATA DIRECTORY = '/tmp/never'",
+		"SELECT 1 INTO OUTFILE '/tmp/never'", "LOCK INSTANCE FOR BACKUP", "SHOW BINLOG EVENTS",
+		"SET GLOBAL event_scheduler = OFF", "SET GLOBAL gtid_purged = '+" + uuidN(9) + ":1'",
 	} {
 		if err := app.exec(ctx, q); err == nil {
 			t.Errorf("allowed: %s", q)
@@ -350,13 +364,15 @@ func TestAppAccount(t *testing.T) {
 			t.Errorf("not refused but misunderstood: %s: %v", q, err)
 		}
 	}
-	if err := s.Admin().VerifyLeaderSettings(ctx); err == nil || !strings.Contains(err.Error(), "rpl_semi_sync_source_enabled") {
+	if err := s.Admin().VerifyLeaderSettings(ctx); err == nil ||
+		!strings.Contains(err.Error(), "rpl_semi_sync_source_enabled") {
 		t.Fatal("this test runs with semi-sync off", err)
 	}
 	if n := must[int](t)(s.Admin().KillApplicationConnections(ctx)); n != 1 {
 		t.Fatalf("%d killed", n)
 	}
-	eventually(t, "the session is gone", func() bool { return len(must[[]Session](t)(s.Admin().ApplicationSessions(ctx))) == 0 })
+	eventually(t, "the session is gone",
+		func() bool { return len(must[[]Session](t)(s.Admin().ApplicationSessions(ctx))) == 0 })
 	turnsAway(t, s, Account{"app", "secret"})
 }
 
@@ -468,11 +484,13 @@ func TestOpenTransactions(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := session(t, s, s.cfg.Admin)
-	mustExec(t, ours, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE USER plain IDENTIFIED BY 'pw'", "GRANT ALL ON d.* TO plain",
+	mustExec(t, ours, "CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "CREATE USER plain IDENTIFIED BY 'pw'",
+		"GRANT ALL ON d.* TO plain",
 		"BEGIN", "INSERT INTO d.t VALUES (9)")
 	one, two := session(t, s, Account{"plain", "pw"}), session(t, s, Account{"plain", "pw"})
 	mustExec(t, one, "START TRANSACTION")
-	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true)); len(got) != 1 || got[0].Rows != 0 || got[0].User != "plain" {
+	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, true)); len(got) != 1 || got[0].Rows != 0 ||
+		got[0].User != "plain" {
 		t.Fatalf("%+v", got)
 	}
 	mustExec(t, one, "INSERT INTO d.t VALUES (1), (2)")
@@ -483,7 +501,8 @@ func TestOpenTransactions(t *testing.T) {
 	})
 	first := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, false))
 	mustExec(t, two, "XA START 'x'", "INSERT INTO d.t VALUES (3)", "XA END 'x'")
-	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, false)); len(got) != 2 || !first[0].Same(got[0]) || first[0].Same(got[1]) {
+	if got := must[[]OpenTransaction](t)(a.OpenTransactions(ctx, false)); len(got) != 2 || !first[0].Same(got[0]) ||
+		first[0].Same(got[1]) {
 		t.Fatalf("%+v, before %+v", got, first)
 	}
 	mustExec(t, two, "XA PREPARE 'x'")

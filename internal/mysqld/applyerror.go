@@ -45,7 +45,8 @@ func (a *Admin) ApplyError(ctx context.Context, st ReplicaStatus) (ApplyError, e
 // performance_schema; without it the list is empty.
 func (a *Admin) Applying(ctx context.Context) (list []string, err error) {
 	err = limit(ctx, quickLimit, "list what is being applied", func(ctx context.Context) error {
-		t, err := a.status.query(ctx, "SELECT APPLYING_TRANSACTION AS g FROM performance_schema.replication_applier_status_by_worker")
+		t, err := a.status.query(ctx,
+			"SELECT APPLYING_TRANSACTION AS g FROM performance_schema.replication_applier_status_by_worker")
 		for _, r := range t {
 			list = append(list, r["g"])
 		}

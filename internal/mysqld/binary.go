@@ -107,7 +107,8 @@ func Find(ctx context.Context, hint string) (Binary, error) {
 // candidates are the mysqlds that lie about, in order of preference.
 func candidates() []string {
 	var found []string
-	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/local/mysql/bin")
+	dirs := append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin", "/usr/libexec",
+		"/usr/local/mysql/bin")
 	dirs = append(dirs, filepath.Join(CacheDir(), "mysql-"+TestedSeries, "bin"))
 	for _, d := range dirs {
 		if d == "" {
@@ -181,7 +182,8 @@ func inspect(ctx context.Context, path string, as *syscall.SysProcAttr, in strin
 	out, err := cmd.CombinedOutput()
 	text := strings.TrimSpace(string(out))
 	if strings.Contains(text, "MariaDB") {
-		return Binary{}, fmt.Errorf("%w: %s says %q (its GTIDs and its semi-sync differ); %s", ErrMariaDB, path, firstLine(text), fetchAdvice)
+		return Binary{}, fmt.Errorf("%w: %s says %q (its GTIDs and its semi-sync differ); %s", ErrMariaDB, path,
+			firstLine(text), fetchAdvice)
 	}
 	if ctx.Err() != nil {
 		return Binary{}, fmt.Errorf("%w: %s --version did not answer within %v", ErrTimeout, path, versionLimit)

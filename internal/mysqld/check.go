@@ -45,7 +45,8 @@ func (c Config) checkData() error {
 		return fmt.Errorf("%w: %s; make one with `trireme init` or `trireme join`", ErrNotInitialized, c.DataDir())
 	}
 	if _, err := os.Stat(filepath.Join(c.DataDir(), "mysql.ibd")); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s has no mysql.ibd: it is not a MySQL 8 data directory, or was emptied", ErrForeignData, c.DataDir())
+		return fmt.Errorf("%w: %s has no mysql.ibd: it is not a MySQL 8 data directory, or was emptied", ErrForeignData,
+			c.DataDir())
 	}
 	wrote, ok := c.dataVersion()
 	if !ok {
@@ -88,7 +89,8 @@ func (c Config) checkSpace(need uint64) error {
 		return err
 	}
 	if free < need {
-		return fmt.Errorf("%w: %s has %d MiB free, mysqld needs %d MiB to begin with; free some space", ErrNoSpace, c.Dir, free>>20, need>>20)
+		return fmt.Errorf("%w: %s has %d MiB free, mysqld needs %d MiB to begin with; free some space", ErrNoSpace, c.Dir,
+			free>>20, need>>20)
 	}
 	return nil
 }

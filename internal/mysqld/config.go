@@ -108,7 +108,8 @@ func (c Config) Validate() error {
 		return bad("server id 0: it must be unique in the cluster and not 0")
 	case c.Admin.User == "" || c.Admin.Password == "" || c.Repl.User == "" || c.Repl.Password == "":
 		return bad("Trireme's accounts need a name and a password")
-	case c.Admin.User == c.Repl.User || c.Clone.User != "" && (c.Clone.User == c.Admin.User || c.Clone.User == c.Repl.User):
+	case c.Admin.User == c.Repl.User || c.Clone.User != "" &&
+		(c.Clone.User == c.Admin.User || c.Clone.User == c.Repl.User):
 		return bad("Trireme's accounts need different names: %q, %q, %q", c.Admin.User, c.Repl.User, c.Clone.User)
 	case c.Durability != "" && c.Durability != DurabilityLog && c.Durability != DurabilityDouble:
 		return bad("durability %q is neither %q nor %q", c.Durability, DurabilityLog, DurabilityDouble)
@@ -162,7 +163,8 @@ func (c Config) makeDirs() error {
 	short := filepath.Dir(c.Socket())
 	if filepath.Dir(short) == runtimeDir {
 		if err := os.MkdirAll(runtimeDir, 0o755); err != nil {
-			return fmt.Errorf("make a folder for mysqld's socket, whose path would be too long below %s: %w; use a shorter directory", c.Dir, err)
+			return fmt.Errorf(
+				"make a folder for mysqld's socket, whose path would be too long below %s: %w; use a shorter directory", c.Dir, err)
 		}
 	}
 	for _, d := range []string{c.RunDir(), c.LogDir(), c.BinlogDir(), c.RelayDir(), short} {

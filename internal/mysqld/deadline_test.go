@@ -42,7 +42,8 @@ func waitsUntil(pid, tid int) (deadline time.Time, realtime bool, err error) {
 	if _, err := mem.ReadAt(ts, int64(at)); err != nil {
 		return deadline, false, err
 	}
-	return time.Unix(int64(binary.NativeEndian.Uint64(ts)), int64(binary.NativeEndian.Uint64(ts[8:]))), op&futexRealtime != 0, nil
+	return time.Unix(int64(binary.NativeEndian.Uint64(ts)), int64(binary.NativeEndian.Uint64(ts[8:]))),
+		op&futexRealtime != 0, nil
 }
 
 // TestWaitOutlastsClock: a commit waits for its acknowledgement until a time of day, at which mysqld would answer it OK
@@ -63,7 +64,8 @@ func TestWaitOutlastsClock(t *testing.T) {
 		w, err := s.Admin().WaitingSessions(ctx)
 		return err == nil && w.Waiting == 1
 	})
-	if err := s.Admin().control.row(ctx, []any{&tid}, "SELECT THREAD_OS_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = ?", id); err != nil {
+	if err := s.Admin().
+		control.row(ctx, []any{&tid}, "SELECT THREAD_OS_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = ?", id); err != nil {
 		t.Fatal(err)
 	}
 	deadline, realtime, err := waitsUntil(s.Pid(), tid)

@@ -49,8 +49,9 @@ func (c Config) mendDoublewrite() error {
 		if err := f.Truncate(0); err != nil {
 			return err
 		}
-		c.log().Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves a new one; it is made again",
-			"file", path, "bytes", st.Size(), "page", page)
+		c.log().
+			Warn("a doublewrite file is shorter than one of its pages, as a power loss leaves a new one; it is made again",
+				"file", path, "bytes", st.Size(), "page", page)
 		return nil
 	})
 }

@@ -18,13 +18,15 @@ func FuzzServerTexts(f *testing.F) {
 				t.Fatalf("%+v from %q", x, d)
 			}
 			if v, err := ParseVersion(a); err == nil {
-				if again, err := ParseVersion(v.String()); err != nil || again.Major != v.Major || again.Minor != v.Minor || again.Patch != v.Patch {
+				if again, err := ParseVersion(v.String()); err != nil || again.Major != v.Major || again.Minor != v.Minor ||
+					again.Patch != v.Patch {
 					t.Fatalf("%q: %v, then %v, %v", a, v, again, err)
 				}
 			} else if !errors.Is(err, ErrNotMySQL) {
 				t.Fatalf("unclassified: %v", err)
 			}
-			_, _ = parseReplicaStatus(map[string]string{"last_io_errno": a, "last_sql_errno": b, "relay_log_space": c, "seconds_behind_source": d})
+			_, _ = parseReplicaStatus(map[string]string{"last_io_errno": a, "last_sql_errno": b, "relay_log_space": c,
+				"seconds_behind_source": d})
 		})
 	})
 }

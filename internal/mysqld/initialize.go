@@ -194,17 +194,20 @@ type stage struct{ args, statements []string }
 func (c Config) stages(data, rootPassword string) []stage {
 	return []stage{
 		c.emptyStage(data),
-		{args: append([]string{"--no-defaults", "--datadir=" + data, "--skip-networking", "--skip-log-bin", "--loose-mysqlx=OFF",
+		{args: append([]string{"--no-defaults", "--datadir=" + data, "--skip-networking", "--skip-log-bin",
+			"--loose-mysqlx=OFF",
 			"--socket=" + c.initSocket(), "--pid-file=" + filepath.Join(c.RunDir(), "init.pid"), "--log-error=" + c.initLog(),
 			"--secure-file-priv=NULL", "--log-error-verbosity=2"}, c.formatOptions()...),
 			// The same on every node, salts aside.
-			statements: append(c.ownAccounts(), "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(rootPassword)+" ACCOUNT LOCK")},
+			statements: append(c.ownAccounts(), "ALTER USER 'root'@'localhost' IDENTIFIED BY "+quote(rootPassword)+
+				" ACCOUNT LOCK")},
 	}
 }
 
 // emptyStage makes the directory: root@localhost, without a password.
 func (c Config) emptyStage(data string) stage {
-	return stage{args: append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data, "--log-error=" + c.initLog(),
+	return stage{args: append([]string{"--no-defaults", "--initialize-insecure", "--datadir=" + data,
+		"--log-error=" + c.initLog(),
 		"--log-error-verbosity=2"}, c.formatOptions()...)}
 }
 
@@ -272,8 +275,9 @@ func (c Config) runStatements(ctx context.Context, s stage) error {
 // shapeOptions give the data directory its form, placeOptions put parts of it elsewhere.
 var (
 	shapeOptions = map[string]bool{"lower_case_table_names": true, "innodb_page_size": true, "innodb_data_file_path": true}
-	placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true, "innodb_log_group_home_dir": true,
-		"innodb_directories": true, "innodb_doublewrite_dir": true}
+	placeOptions = map[string]bool{"innodb_data_home_dir": true, "innodb_undo_directory": true,
+		"innodb_log_group_home_dir": true,
+		"innodb_directories":        true, "innodb_doublewrite_dir": true}
 )
 
 // formatOptions are the operator's options that shape the data directory itself, in the order of their names: they must
@@ -332,7 +336,8 @@ func (c Config) ownAccounts() []string {
 	var q []string
 	create := func(a Account, host string) string {
 		who := quote(a.User) + "@" + quote(host)
-		q = append(q, "CREATE USER "+who+" IDENTIFIED WITH caching_sha2_password BY "+quote(a.Password)+" PASSWORD EXPIRE NEVER")
+		q = append(q, "CREATE USER "+who+" IDENTIFIED WITH caching_sha2_password BY "+quote(a.Password)+
+			" PASSWORD EXPIRE NEVER")
 		return who
 	}
 	admin := create(c.Admin, "localhost")

@@ -105,7 +105,8 @@ type Event struct {
 func (a *Admin) Events(ctx context.Context) ([]Event, error) {
 	var found []Event
 	err := limit(ctx, quickLimit, "list events", func(ctx context.Context) error {
-		t, err := a.bulk.query(ctx, "SELECT EVENT_SCHEMA AS s, EVENT_NAME AS n, STATUS AS st FROM information_schema.EVENTS ORDER BY 1, 2")
+		t, err := a.bulk.query(ctx,
+			"SELECT EVENT_SCHEMA AS s, EVENT_NAME AS n, STATUS AS st FROM information_schema.EVENTS ORDER BY 1, 2")
 		for _, r := range t {
 			found = append(found, Event{r["s"], r["n"], r["st"]})
 		}
@@ -134,8 +135,9 @@ func setEvent(ctx context.Context, db *sql.DB, schema, name string, enabled bool
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	t, err := ReadAll(ctx, conn, "SELECT DEFINER AS d, SQL_MODE AS m, CHARACTER_SET_CLIENT AS cs, COLLATION_CONNECTION AS co"+
-		" FROM information_schema.EVENTS WHERE EVENT_SCHEMA = ? AND EVENT_NAME = ?", schema, name)
+	t, err := ReadAll(ctx, conn,
+		"SELECT DEFINER AS d, SQL_MODE AS m, CHARACTER_SET_CLIENT AS cs, COLLATION_CONNECTION AS co"+
+			" FROM information_schema.EVENTS WHERE EVENT_SCHEMA = ? AND EVENT_NAME = ?", schema, name)
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,8 @@ func setEvent(ctx context.Context, db *sql.DB, schema, name string, enabled bool
 		to = "ENABLE"
 	}
 	for _, q := range []string{
-		"SET SESSION sql_mode = " + quote(t[0]["m"]) + ", character_set_client = " + t[0]["cs"] + ", collation_connection = " + t[0]["co"],
+		"SET SESSION sql_mode = " + quote(t[0]["m"]) + ", character_set_client = " + t[0]["cs"] +
+			", collation_connection = " + t[0]["co"],
 		"ALTER DEFINER = " + definer(t[0]["d"]) + " EVENT " + ident(schema) + "." + ident(name) + " " + to,
 		"SET SESSION sql_mode = '', character_set_client = utf8mb4, collation_connection = utf8mb4_0900_ai_ci",
 	} {

@@ -224,7 +224,8 @@ func (l *lane) explain(ctx context.Context, err error) error {
 	}
 	switch errorNumber(err) {
 	case erAccessDenied, erAccessDeniedNoPwd:
-		return fmt.Errorf("%w %s: %w; its password in the node's secrets is not the one that this data directory was made with",
+		return fmt.Errorf(
+			"%w %s: %w; its password in the node's secrets is not the one that this data directory was made with",
 			ErrAccess, l.sp.account.User, err)
 	}
 	return err
@@ -241,7 +242,8 @@ func errorNumber(err error) uint16 {
 
 // quote makes an SQL string literal. Valid in sessions without NO_BACKSLASH_ESCAPES, which lanes are.
 func quote(s string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\x00", `\0`, "\n", `\n`, "\r", `\r`, "\x1a", `\Z`).Replace(s) + "'"
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\x00", `\0`, "\n", `\n`, "\r", `\r`, "\x1a", `\Z`).Replace(s) +
+		"'"
 }
 
 // ident quotes a name.

@@ -30,7 +30,8 @@ func Lock(dir string) (*DirLock, error) {
 		holder := lockHolder(f)
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is held by %s; stop it first, or give this node a directory of its own", ErrLocked, dir, holder)
+			return nil, fmt.Errorf("%w: %s is held by %s; stop it first, or give this node a directory of its own", ErrLocked,
+				dir, holder)
 		}
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}

@@ -101,7 +101,8 @@ func fatProcess(t *testing.T) *child {
 	dir := t.TempDir()
 	t.Setenv(fatEnv, filepath.Join(dir, "ready"))
 	exe := must[string](t)(os.Executable())
-	p, err := Config{Binary: Binary{Path: exe}, Dir: dir}.launch(launchSpec{args: []string{"--log-error=" + filepath.Join(dir, "log")}})
+	p, err := Config{Binary: Binary{Path: exe},
+		Dir: dir}.launch(launchSpec{args: []string{"--log-error=" + filepath.Join(dir, "log")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,8 @@ func TestLeftover(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := func() error { return c.killOrphans(testContext(t)) }
-	named := standIn(t, exec.Command("sh", "-c", "echo up; read x", "mysqld", "--defaults-file="+c.optionFile(), "--datadir="+c.DataDir()), c.DataDir())
+	named := standIn(t, exec.Command("sh", "-c", "echo up; read x", "mysqld", "--defaults-file="+c.optionFile(),
+		"--datadir="+c.DataDir()), c.DataDir())
 	if err := end(); err != nil || !named.lives() {
 		t.Fatalf("a process that is called mysqld and names our files: %v, lives %v", err, named.lives())
 	}

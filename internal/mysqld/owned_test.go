@@ -29,7 +29,8 @@ func TestLinksOfItsUser(t *testing.T) {
 	check(os.WriteFile(secret, []byte("[ERROR] root's own\n"), 0o600), cfg.makeDirs(),
 		MkdirOwned(cfg.Dir, "data", 0o750, uid, gid))
 	redo := filepath.Join(cfg.DataDir(), "#innodb_redo")
-	links := []string{cfg.ErrorLog(), filepath.Join(cfg.DataDir(), "auto.cnf.tmp"), filepath.Join(cfg.DataDir(), "auto.cnf"),
+	links := []string{cfg.ErrorLog(), filepath.Join(cfg.DataDir(), "auto.cnf.tmp"),
+		filepath.Join(cfg.DataDir(), "auto.cnf"),
 		cfg.optionFile() + ".tmp", cfg.optionFile()}
 	plant := func(link string) {
 		t.Helper()
@@ -72,7 +73,8 @@ func TestLinksOfItsUser(t *testing.T) {
 		}
 	}
 	from := filepath.Join(dir, "template")
-	check(os.MkdirAll(filepath.Join(from, "mysql"), 0o750), os.WriteFile(filepath.Join(from, "secret.cnf"), []byte("x"), 0o600))
+	check(os.MkdirAll(filepath.Join(from, "mysql"), 0o750), os.WriteFile(filepath.Join(from, "secret.cnf"), []byte("x"),
+		0o600))
 	plant(filepath.Join(cfg.DataDir(), "secret.cnf"))
 	if err := cfg.copyTree(context.Background(), from, cfg.DataDir()); err == nil {
 		t.Error("a copy was written through a link")

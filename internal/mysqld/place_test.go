@@ -53,7 +53,8 @@ func TestPlaceOfItsUser(t *testing.T) {
 			t.Fatalf("%s: root's folder belongs to user %d now, %v", name, got, err)
 		}
 	}
-	for name, want := range map[string]bool{"its": false, "its/roots": false, "other": false, "group": false, "astray": false,
+	for name, want := range map[string]bool{"its": false, "its/roots": false, "other": false, "group": false,
+		"astray":       false,
 		"sticky/roots": true, "link": true} {
 		if got := RootsAlone(at(name)); got != want {
 			t.Errorf("root's alone: %s: %t", name, got)

@@ -31,7 +31,8 @@ func (c Config) PlainCommand() []string {
 func (c Config) plainOptions(source bool) string {
 	c.TLS = nil // nothing would renew it
 	var b strings.Builder
-	b.WriteString("# Written by `trireme leave`: the settings of this server without Trireme. It is yours to edit.\n[mysqld]\n")
+	b.WriteString(
+		"# Written by `trireme leave`: the settings of this server without Trireme. It is yours to edit.\n[mysqld]\n")
 	line := func(name, value string) { b.WriteString(optionLine(name, value)) }
 	for _, s := range c.defaults() {
 		line(s.name, s.value)
@@ -53,9 +54,10 @@ func (c Config) plainOptions(source bool) string {
 		readOnly = "OFF"
 	}
 	for _, o := range [][2]string{
-		{"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"}, {"binlog_format", "ROW"}, {"log_replica_updates", "ON"}, {"relay_log_recovery", "ON"},
-		{"replica_preserve_commit_order", "ON"}, {"sync_binlog", "1"}, {"innodb_flush_log_at_trx_commit", "1"}, {"partial_revokes", "ON"},
-		{"event_scheduler", "ON"}, {"read_only", readOnly}, {"super_read_only", readOnly},
+		{"gtid_mode", "ON"}, {"enforce_gtid_consistency", "ON"}, {"binlog_format", "ROW"}, {"log_replica_updates", "ON"},
+		{"relay_log_recovery", "ON"}, {"replica_preserve_commit_order", "ON"}, {"sync_binlog", "1"},
+		{"innodb_flush_log_at_trx_commit", "1"}, {"partial_revokes", "ON"}, {"event_scheduler", "ON"},
+		{"read_only", readOnly}, {"super_read_only", readOnly},
 	} {
 		line(o[0], o[1])
 	}
@@ -99,7 +101,8 @@ func (c Config) ExecPlain() error {
 		return err
 	}
 	fallBehind(os.Getpid())
-	return fmt.Errorf("%s: %w", strings.Join(c.PlainCommand(), " "), syscall.Exec(c.Binary.Path, c.PlainCommand(), environment()))
+	return fmt.Errorf("%s: %w", strings.Join(c.PlainCommand(), " "), syscall.Exec(c.Binary.Path, c.PlainCommand(),
+		environment()))
 }
 
 // MakeReplAccount makes user@'%' for plain replicas of this server. The statements are logged: it is for a leader.
@@ -108,7 +111,8 @@ func (a *Admin) MakeReplAccount(ctx context.Context, acct Account) error {
 	return limit(ctx, slowLimit, "make the account of replicas", func(ctx context.Context) error {
 		for _, q := range []string{
 			"DROP USER IF EXISTS " + who,
-			"CREATE USER " + who + " IDENTIFIED WITH caching_sha2_password BY " + quote(acct.Password) + " REQUIRE SSL PASSWORD EXPIRE NEVER",
+			"CREATE USER " + who + " IDENTIFIED WITH caching_sha2_password BY " + quote(acct.Password) +
+				" REQUIRE SSL PASSWORD EXPIRE NEVER",
 			"GRANT REPLICATION SLAVE ON *.* TO " + who,
 		} {
 			if err := a.app.exec(ctx, q); err != nil {
@@ -123,7 +127,8 @@ func (a *Admin) MakeReplAccount(ctx context.Context, acct Account) error {
 // a leader.
 func (a *Admin) SetPassword(ctx context.Context, acct Account) error {
 	return limit(ctx, slowLimit, "replace the password of "+acct.User, func(ctx context.Context) error {
-		return a.app.exec(ctx, "ALTER USER IF EXISTS "+quote(acct.User)+"@'%' IDENTIFIED WITH caching_sha2_password BY "+quote(acct.Password))
+		return a.app.exec(ctx, "ALTER USER IF EXISTS "+quote(acct.User)+"@'%' IDENTIFIED WITH caching_sha2_password BY "+
+			quote(acct.Password))
 	})
 }
 
@@ -143,7 +148,8 @@ func (a *Admin) SavedGTIDs(ctx context.Context) (string, error) {
 	}
 	var set []string
 	err := limit(ctx, quickLimit, "read mysql.gtid_executed", func(ctx context.Context) error {
-		t, err := a.status.query(ctx, "SELECT source_uuid, "+tag+" AS tag, interval_start, interval_end FROM mysql.gtid_executed")
+		t, err := a.status.query(ctx, "SELECT source_uuid, "+tag+
+			" AS tag, interval_start, interval_end FROM mysql.gtid_executed")
 		for _, r := range t {
 			sid := r["source_uuid"]
 			if r["tag"] != "" {
@@ -163,7 +169,8 @@ func (a *Admin) ConfigurePlain(ctx context.Context, ch Channel) error {
 		if err := a.channel.exec(ctx, "RESET REPLICA ALL"); err != nil {
 			return err
 		}
-		return a.channel.exec(ctx, "CHANGE REPLICATION SOURCE TO SOURCE_HOST="+quote(ch.Host)+", SOURCE_PORT="+strconv.Itoa(ch.Port)+
+		return a.channel.exec(ctx, "CHANGE REPLICATION SOURCE TO SOURCE_HOST="+quote(ch.Host)+", SOURCE_PORT="+
+			strconv.Itoa(ch.Port)+
 			", SOURCE_USER="+quote(ch.Account.User)+", SOURCE_PASSWORD="+quote(ch.Account.Password)+
 			", SOURCE_AUTO_POSITION=1, SOURCE_SSL=1, SOURCE_CONNECT_RETRY=2, SOURCE_RETRY_COUNT=0")
 	})

@@ -17,7 +17,8 @@ import (
 // cruelDisk loses all that is not durable with its power.
 func cruelDisk(t *testing.T) *faultfs.FS {
 	t.Helper()
-	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
+	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"),
+		faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
 	// needs.Cannot
 	if errors.Is(err, faultfs.ErrUnavailable) && (os.Getenv("TRIREME_REQUIRE_MYSQL") == "" || os.Geteuid() != 0) {
 		t.Skip(err)
@@ -114,7 +115,8 @@ func writePages(t *testing.T, s *Server, disk *faultfs.FS, schema string) {
 	l := session(t, s, s.cfg.Admin)
 	copies := func() int { return must[faultfs.Counts](t)(disk.Counts()).Sum("*.dblwr").Writes }
 	began := copies()
-	mustExec(t, l, "SET GLOBAL innodb_max_dirty_pages_pct = 0", "CREATE DATABASE "+schema, "CREATE TABLE "+schema+".t (a VARCHAR(4000))",
+	mustExec(t, l, "SET GLOBAL innodb_max_dirty_pages_pct = 0", "CREATE DATABASE "+schema, "CREATE TABLE "+schema+
+		".t (a VARCHAR(4000))",
 		"INSERT INTO "+schema+".t VALUES (REPEAT('x', 4000))")
 	for range 8 {
 		mustExec(t, l, "INSERT INTO "+schema+".t SELECT * FROM "+schema+".t")

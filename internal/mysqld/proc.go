@@ -103,7 +103,8 @@ func (c Config) checkPort() error {
 			}
 			return fmt.Errorf("%w: %s listens on mysqld's port %d; stop it, or change mysql.port", ErrPortInUse, who, c.Port)
 		}
-		return fmt.Errorf("%w: mysqld cannot listen on %s port %d: %w; correct mysql.bind or mysql.port", ErrConfig, h, c.Port, err)
+		return fmt.Errorf("%w: mysqld cannot listen on %s port %d: %w; correct mysql.bind or mysql.port", ErrConfig, h,
+			c.Port, err)
 	}
 	return nil
 }

@@ -155,7 +155,8 @@ func (c Config) redoFiles() ([]redoFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look for redo log files: %w", err)
 		}
-		files = append(files, redoFile{path: filepath.Join(c.redoDir(), e.Name()), id: id, size: st.Size(), spare: m[2] != ""})
+		files = append(files, redoFile{path: filepath.Join(c.redoDir(), e.Name()), id: id, size: st.Size(),
+			spare: m[2] != ""})
 	}
 	slices.SortFunc(files, func(a, b redoFile) int {
 		switch {

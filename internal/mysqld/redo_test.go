@@ -272,12 +272,15 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	cfg := initialized(t)
 	// No page may be written before its part of the log is taken away, however long a busy machine needs: pages are
 	// flushed by the rate of the log of the last so many rounds, and not before they are over.
-	cfg.Extra = map[string]string{"innodb_flushing_avg_loops": "1000", "innodb_adaptive_flushing": "OFF", "innodb_idle_flush_pct": "0"}
+	cfg.Extra = map[string]string{"innodb_flushing_avg_loops": "1000", "innodb_adaptive_flushing": "OFF",
+		"innodb_idle_flush_pct": "0"}
 	s := started(t, cfg)
 	life := func(fill string, rows int) {
 		openForTest(t, s)
 		l := session(t, s, s.cfg.Admin)
-		mustExec(t, l, "CREATE DATABASE IF NOT EXISTS d", "CREATE TABLE IF NOT EXISTS d.t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(4000))", "INSERT INTO d.t (a) VALUES ('first')")
+		mustExec(t, l, "CREATE DATABASE IF NOT EXISTS d",
+			"CREATE TABLE IF NOT EXISTS d.t (id INT AUTO_INCREMENT PRIMARY KEY, a VARCHAR(4000))",
+			"INSERT INTO d.t (a) VALUES ('first')")
 		if err := s.Admin().FlushEngineLogs(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
@@ -293,8 +296,9 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 	flushed := end()
 	// What this test takes away of the log, no page on disk may have, and InnoDB writes pages when it likes: so all in
 	// one moment.
-	mustExec(t, session(t, s, s.cfg.Admin), "INSERT INTO d.t (a) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) "+
-		"SELECT REPEAT('u', 3500) FROM n")
+	mustExec(t, session(t, s, s.cfg.Admin),
+		"INSERT INTO d.t (a) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200) "+
+			"SELECT REPEAT('u', 3500) FROM n")
 	// it is not durable: what of it gets lost is up to this test
 	if err := s.Admin().FlushEngineLogs(testContext(t)); err != nil {
 		t.Fatal(err)
@@ -364,7 +368,8 @@ func TestRedoOfReusedFiles(t *testing.T) {
 	for i, capacity := range []int{8 << 20, 24 << 20, 8 << 20} {
 		openForTest(t, s)
 		l := session(t, s, s.cfg.Admin)
-		mustExec(t, l, "CREATE DATABASE IF NOT EXISTS d", "CREATE TABLE IF NOT EXISTS d.t (id INT AUTO_INCREMENT PRIMARY KEY, a LONGTEXT)",
+		mustExec(t, l, "CREATE DATABASE IF NOT EXISTS d",
+			"CREATE TABLE IF NOT EXISTS d.t (id INT AUTO_INCREMENT PRIMARY KEY, a LONGTEXT)",
 			fmt.Sprint("SET GLOBAL innodb_redo_log_capacity = ", capacity))
 		for range 20 {
 			mustExec(t, l, "INSERT INTO d.t (a) VALUES (REPEAT('u', 1000000))")
@@ -374,7 +379,8 @@ func TestRedoOfReusedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		var flushed uint64
-		if err := l.row(testContext(t), []any{&flushed}, "SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Innodb_redo_log_flushed_to_disk_lsn'"); err != nil {
+		if err := l.row(testContext(t), []any{&flushed},
+			"SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'Innodb_redo_log_flushed_to_disk_lsn'"); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Kill(); err != nil {
@@ -382,7 +388,8 @@ func TestRedoOfReusedFiles(t *testing.T) {
 		}
 		files := must[[]redoFile](t)(cfg.redoFiles())
 		end := endOf(t, files)
-		t.Logf("%d files, from %s; flushed up to LSN %d, the end is %d", len(files), filepath.Base(files[0].path), flushed, end)
+		t.Logf("%d files, from %s; flushed up to LSN %d, the end is %d", len(files), filepath.Base(files[0].path), flushed,
+			end)
 		if flushed == 0 || end < flushed || files[0].id == 0 {
 			t.Errorf("flushed up to LSN %d, the end is %d, the first file is %s", flushed, end, files[0].path)
 		}
@@ -393,7 +400,8 @@ func TestRedoOfReusedFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got int
-		if err := session(t, s, cfg.Admin).row(testContext(t), []any{&got}, "SELECT COUNT(*) FROM d.t"); err != nil || got != rows {
+		if err := session(t, s, cfg.Admin).row(testContext(t), []any{&got}, "SELECT COUNT(*) FROM d.t"); err != nil ||
+			got != rows {
 			t.Errorf("%d rows of %d (%v)", got, rows, err)
 		}
 	}

@@ -51,7 +51,8 @@ func (a *Admin) ActiveSessions(ctx context.Context) (found []ActiveSession, err 
 		}
 		slow := false
 		for _, r := range t {
-			found = append(found, ActiveSession{User: r["user"], Command: r["command"], State: r["state"], Schema: r["db"], Digest: r["digest"], Kind: r["event"]})
+			found = append(found, ActiveSession{User: r["user"], Command: r["command"], State: r["state"], Schema: r["db"],
+				Digest: r["digest"], Kind: r["event"]})
 			slow = slow || r["time"] != "0"
 		}
 		if !slow {
@@ -137,8 +138,9 @@ func (a *Admin) StatementTexts(ctx context.Context, digests []string) (map[strin
 		quoted[i] = quote(d)
 	}
 	err := limit(ctx, sampleLimit, "read the statements' texts", func(ctx context.Context) error {
-		t, err := a.sample.query(ctx, fmt.Sprintf("SELECT DIGEST AS d, LEFT(DIGEST_TEXT, %d) AS t FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST IN (%s)",
-			maxStatementText, strings.Join(quoted, ", ")))
+		t, err := a.sample.query(ctx,
+			fmt.Sprintf("SELECT DIGEST AS d, LEFT(DIGEST_TEXT, %d) AS t FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST IN (%s)",
+				maxStatementText, strings.Join(quoted, ", ")))
 		for _, r := range t {
 			texts[r["d"]] = r["t"]
 		}
@@ -155,7 +157,9 @@ func (a *Admin) StatusCounters(ctx context.Context, names []string) (map[string]
 	}
 	counters := map[string]uint64{}
 	err := limit(ctx, sampleLimit, "read status variables", func(ctx context.Context) error {
-		t, err := a.sample.query(ctx, "SELECT VARIABLE_NAME AS n, VARIABLE_VALUE AS v FROM performance_schema.global_status WHERE VARIABLE_NAME IN ("+strings.Join(quoted, ", ")+")")
+		t, err := a.sample.query(ctx,
+			"SELECT VARIABLE_NAME AS n, VARIABLE_VALUE AS v FROM performance_schema.global_status WHERE VARIABLE_NAME IN ("+
+				strings.Join(quoted, ", ")+")")
 		for _, r := range t {
 			if v, err := strconv.ParseUint(r["v"], 10, 64); err == nil {
 				counters[r["n"]] = v
@@ -209,6 +213,8 @@ func (a *Admin) LeaveOut(ctx context.Context) error {
 		return nil
 	}
 	return limit(ctx, sampleLimit, "leave our sessions out", func(ctx context.Context) error {
-		return a.sample.exec(ctx, "UPDATE performance_schema.threads SET INSTRUMENTED = 'NO', HISTORY = 'NO' WHERE PROCESSLIST_ID IN ("+strings.Join(ids, ", ")+")")
+		return a.sample.exec(ctx,
+			"UPDATE performance_schema.threads SET INSTRUMENTED = 'NO', HISTORY = 'NO' WHERE PROCESSLIST_ID IN ("+
+				strings.Join(ids, ", ")+")")
 	})
 }

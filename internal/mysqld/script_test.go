@@ -50,10 +50,12 @@ func TestScript(t *testing.T) {
 	if b, err := Inspect(t.Context(), filepath.Join(out, "mysqld")); err != nil || b.Version.String() != "8.4.3" {
 		t.Errorf("the wrapper of %s: %v %v", good, b, err)
 	}
-	if out, said, err := run("", filepath.Dir(mariadb)); err != nil || out != filepath.Join(fetched, "bin") || !strings.Contains(said, "is MariaDB") {
+	if out, said, err := run("", filepath.Dir(mariadb)); err != nil || out != filepath.Join(fetched, "bin") ||
+		!strings.Contains(said, "is MariaDB") {
 		t.Errorf("MariaDB on PATH: %q %q %v", out, said, err)
 	}
-	if out, _, err := run("", filepath.Dir(good)); err != nil || !strings.HasPrefix(out, filepath.Join(cache, "mysql-host-")) {
+	if out, _, err := run("", filepath.Dir(good)); err != nil ||
+		!strings.HasPrefix(out, filepath.Join(cache, "mysql-host-")) {
 		t.Errorf("MySQL on PATH: %q %v", out, err)
 	}
 }

@@ -67,7 +67,9 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 	for name := range c.Extra {
 		// CLONE puts everything into one folder; a start with such an option would look for parts of it elsewhere.
 		if placeOptions[canonical(name)] {
-			return fmt.Errorf("%w: mysql.options: a server with %s cannot be seeded; remove the line, so that all data is in one folder", ErrConfig, name)
+			return fmt.Errorf(
+				"%w: mysql.options: a server with %s cannot be seeded; remove the line, so that all data is in one folder",
+				ErrConfig, name)
 		}
 	}
 	if err := c.makeDirs(); err != nil {
@@ -139,7 +141,8 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 		}
 	}
 	p, err := c.launch(launchSpec{
-		args: append([]string{"--no-defaults", "--datadir=" + runner, "--skip-networking", "--skip-log-bin", "--loose-mysqlx=OFF",
+		args: append([]string{"--no-defaults", "--datadir=" + runner, "--skip-networking", "--skip-log-bin",
+			"--loose-mysqlx=OFF",
 			"--socket=" + socket, "--pid-file=" + filepath.Join(c.RunDir(), "seed.pid"), "--log-error=" + c.initLog(),
 			"--secure-file-priv=NULL", "--log-error-verbosity=2", "--plugin-load-add=mysql_clone.so"}, c.formatOptions()...),
 	})
@@ -212,8 +215,9 @@ func explainClone(err error) error {
 	if !strings.Contains(err.Error(), " 1045 : ") {
 		return err
 	}
-	return fmt.Errorf("%w An anonymous account with a host of its own, such as ''@'10.%%', is taken before trireme_clone@'%%': "+
-		"DROP USER it, if there is one (SELECT Host FROM mysql.user WHERE User = '')", err)
+	return fmt.Errorf(
+		"%w An anonymous account with a host of its own, such as ''@'10.%%', is taken before trireme_clone@'%%': "+
+			"DROP USER it, if there is one (SELECT Host FROM mysql.user WHERE User = '')", err)
 }
 
 // cloneProgress reads how far the clone has come. The estimate of the files' size is made by the donor at the
@@ -221,7 +225,8 @@ func explainClone(err error) error {
 func cloneProgress(ctx context.Context, l *lane) (at SeedProgress, err error) {
 	ctx, cancel := context.WithTimeout(ctx, quickLimit)
 	defer cancel()
-	t, err := l.query(ctx, "SELECT STAGE, STATE, ESTIMATE, DATA FROM performance_schema.clone_progress ORDER BY BEGIN_TIME")
+	t, err := l.query(ctx,
+		"SELECT STAGE, STATE, ESTIMATE, DATA FROM performance_schema.clone_progress ORDER BY BEGIN_TIME")
 	for _, r := range t {
 		if r["state"] == "In Progress" {
 			at.Stage = r["stage"]

@@ -21,9 +21,10 @@ func TestSeed(t *testing.T) {
 	donor := started(t, cfg)
 	admin := session(t, donor, cfg.Admin)
 	mustExec(t, admin, "SET sql_log_bin = 0", "SET GLOBAL super_read_only = OFF",
-		"CREATE USER trireme_clone@'%' IDENTIFIED BY 'cl\\'0ne' REQUIRE SSL", "GRANT BACKUP_ADMIN ON *.* TO trireme_clone@'%'",
-		"CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)", "INSERT INTO shop.t VALUES (7)",
-		"SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-9'", "SET GLOBAL super_read_only = ON")
+		"CREATE USER trireme_clone@'%' IDENTIFIED BY 'cl\\'0ne' REQUIRE SSL",
+		"GRANT BACKUP_ADMIN ON *.* TO trireme_clone@'%'", "CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+		"INSERT INTO shop.t VALUES (7)", "SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-9'",
+		"SET GLOBAL super_read_only = ON")
 
 	to := initialized(t)
 	to.Clone = cfg.Clone
@@ -36,7 +37,8 @@ func TestSeed(t *testing.T) {
 	// A donor whose certificate another CA has signed gets no password, and the old data stays for it.
 	impostor := from
 	impostor.CA, impostor.KeepOld = foreign.pem, true
-	if err := Seed(testContext(t), to, impostor); err == nil || !strings.Contains(err.Error(), "certificate verify failed") {
+	if err := Seed(testContext(t), to, impostor); err == nil ||
+		!strings.Contains(err.Error(), "certificate verify failed") {
 		t.Errorf("a donor with a foreign certificate: %v", err)
 	}
 	if _, err := os.Stat(old); err != nil {
@@ -46,7 +48,8 @@ func TestSeed(t *testing.T) {
 
 	wrong := to
 	wrong.Extra = map[string]string{"innodb-undo-directory": "/elsewhere"}
-	if err := Seed(testContext(t), wrong, from); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "innodb-undo-directory") {
+	if err := Seed(testContext(t), wrong, from); !errors.Is(err, ErrConfig) ||
+		!strings.Contains(err.Error(), "innodb-undo-directory") {
 		t.Errorf("a copy that its server would not find whole: %v", err)
 	}
 	if _, err := os.Stat(old); err != nil {
@@ -64,7 +67,8 @@ func TestSeed(t *testing.T) {
 	if _, err := os.Stat(old); err != nil || !to.Initialized() {
 		t.Errorf("the old data went before the copy was complete: %v", err)
 	}
-	refused := Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true, Check: func(context.Context) error { return errors.New("not this copy") }}
+	refused := Seeding{Host: "127.0.0.1", Port: cfg.Port, KeepOld: true,
+		Check: func(context.Context) error { return errors.New("not this copy") }}
 	if err := Seed(testContext(t), to, refused); err == nil {
 		t.Error("a copy that was refused counts")
 	}
@@ -132,11 +136,13 @@ func TestSeed(t *testing.T) {
 
 // A donor that refuses the account may have an anonymous one before it, which the error of CLONE does not say.
 func TestExplainClone(t *testing.T) {
-	refused := errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 1045 : Access denied for user 'trireme_clone'@'10.0.0.7' (using password: YES).")
+	refused :=
+		errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 1045 : Access denied for user 'trireme_clone'@'10.0.0.7' (using password: YES).")
 	if err := explainClone(refused); !errors.Is(err, refused) || !strings.Contains(err.Error(), "anonymous account") {
 		t.Error(err)
 	}
-	other := errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 2003 : Can't connect to MySQL server on '10.0.0.7:3306' (111).")
+	other :=
+		errors.New("Error 3862 (HY000): Clone Donor Error: Connect failed: 2003 : Can't connect to MySQL server on '10.0.0.7:3306' (111).")
 	if err := explainClone(other); err != other {
 		t.Error(err)
 	}

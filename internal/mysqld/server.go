@@ -363,6 +363,7 @@ func (s *Server) StopPolitely(ctx context.Context) error {
 	case <-l.done:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("%w: mysqld %d did not stop and was killed: %w", ErrTimeout, l.pid, ctx.Err()), l.kill())
+		return errors.Join(fmt.Errorf("%w: mysqld %d did not stop and was killed: %w", ErrTimeout, l.pid, ctx.Err()),
+			l.kill())
 	}
 }

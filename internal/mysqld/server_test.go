@@ -80,11 +80,12 @@ func testConfig(t *testing.T, dir string) Config {
 func initialized(t *testing.T) Config {
 	t.Helper()
 	cfg := testConfig(t, t.TempDir())
-	dir, err := datacache.Dir(testContext(t), CacheDir(), cfg.Binary.Path, cfg.Recipe(), func(ctx context.Context, dir string) error {
-		made := cfg
-		made.Dir = dir
-		return Initialize(ctx, made)
-	})
+	dir, err := datacache.Dir(testContext(t), CacheDir(), cfg.Binary.Path, cfg.Recipe(),
+		func(ctx context.Context, dir string) error {
+			made := cfg
+			made.Dir = dir
+			return Initialize(ctx, made)
+		})
 	if err == nil {
 		err = InitializeFrom(testContext(t), cfg, dir)
 	}
@@ -304,7 +305,8 @@ func TestPlugHoles(t *testing.T) {
 func TestPersistedVariablesAreNotLoaded(t *testing.T) {
 	s := started(t, initialized(t))
 	ctx := testContext(t)
-	mustExec(t, s.Admin().control, "SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF", "SET PERSIST_ONLY read_only = OFF")
+	mustExec(t, s.Admin().control, "SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
+		"SET PERSIST_ONLY read_only = OFF")
 	if _, err := os.Stat(filepath.Join(s.cfg.DataDir(), "mysqld-auto.cnf")); err != nil {
 		t.Fatal(err)
 	}
@@ -491,7 +493,8 @@ func TestFormatOptions(t *testing.T) {
 	}
 	delete(cfg.Extra, "lower-case-table-names")
 	s = must[*Server](t)(New(cfg))
-	if err := s.Start(testContext(t), uuidN(2)); !errors.Is(err, ErrExited) || !strings.Contains(err.Error(), "lower_case_table_names cannot change") {
+	if err := s.Start(testContext(t), uuidN(2)); !errors.Is(err, ErrExited) ||
+		!strings.Contains(err.Error(), "lower_case_table_names cannot change") {
 		t.Fatal(err)
 	}
 }
@@ -556,7 +559,8 @@ func TestExitsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Start(testContext(t), uuidN(1))
-	if !errors.Is(err, ErrExited) || !strings.Contains(err.Error(), "no_such_variable") || !strings.Contains(err.Error(), "mysql.options") {
+	if !errors.Is(err, ErrExited) || !strings.Contains(err.Error(), "no_such_variable") ||
+		!strings.Contains(err.Error(), "mysql.options") {
 		t.Fatal(err)
 	}
 }

@@ -98,8 +98,9 @@ func (a *Admin) kill(ctx context.Context, sessions []Session) (killed int, err e
 // readers. Needs performance_schema; without it none is found.
 func (a *Admin) EndForeignDumps(ctx context.Context) (ended []Session, err error) {
 	err = limit(ctx, quickLimit, "list readers of the binary log", func(ctx context.Context) error {
-		t, err := a.status.query(ctx, "SELECT PROCESSLIST_ID AS id, PROCESSLIST_USER AS user, PROCESSLIST_HOST AS host, PROCESSLIST_COMMAND AS command"+
-			" FROM performance_schema.threads WHERE PROCESSLIST_COMMAND IN ('Binlog Dump', 'Binlog Dump GTID') AND PROCESSLIST_USER <> "+quote(a.cfg.Repl.User))
+		t, err := a.status.query(ctx,
+			"SELECT PROCESSLIST_ID AS id, PROCESSLIST_USER AS user, PROCESSLIST_HOST AS host, PROCESSLIST_COMMAND AS command"+
+				" FROM performance_schema.threads WHERE PROCESSLIST_COMMAND IN ('Binlog Dump', 'Binlog Dump GTID') AND PROCESSLIST_USER <> "+quote(a.cfg.Repl.User))
 		for _, r := range t {
 			id, err := strconv.ParseUint(r["id"], 10, 64)
 			if err != nil {
@@ -158,7 +159,8 @@ func (a *Admin) OpenTransactions(ctx context.Context, rows bool) ([]OpenTransact
 			if a.ours(r["user"], r["command"]) {
 				continue
 			}
-			o := OpenTransaction{Session: Session{User: r["user"], Host: r["host"], Command: r["command"]}, Statement: r["statement"]}
+			o := OpenTransaction{Session: Session{User: r["user"], Host: r["host"], Command: r["command"]},
+				Statement: r["statement"]}
 			if _, err := fmt.Sscan(r["id"]+" "+r["event"]+" "+r["age"]+" "+r["changed"], &o.ID, &o.Event, &o.AgeS, &o.Rows); err != nil {
 				return fmt.Errorf("events_transactions_current: %w", err)
 			}

@@ -192,7 +192,8 @@ func (c Config) Risks() []string {
 	}
 	value, set := c.extra(nativeForeignKeys)
 	if _, skipped := c.extra("skip_" + nativeForeignKeys); skipped || set && sameValue(value, "OFF") {
-		return []string{"mysql.options sets " + nativeForeignKeys + " to OFF: any account that may create tables can write what no " +
+		return []string{"mysql.options sets " + nativeForeignKeys +
+			" to OFF: any account that may create tables can write what no " +
 			"follower can apply (docs/mysql.md); `trireme advise` names the tables concerned"}
 	}
 	return nil
@@ -271,7 +272,8 @@ func (c Config) checkExtra() error {
 		}
 		if s, ok := ours[key]; ok {
 			if !sameValue(s.value, value) {
-				return fmt.Errorf("%w: mysql.options: %s is always %q, because %s; remove the line", ErrSetting, name, s.value, s.why)
+				return fmt.Errorf("%w: mysql.options: %s is always %q, because %s; remove the line", ErrSetting, name, s.value,
+					s.why)
 			}
 			continue
 		}

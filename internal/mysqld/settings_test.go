@@ -166,7 +166,8 @@ func TestParseXID(t *testing.T) {
 	if err != nil || x != (XID{7, "ab", "\x00"}) || x.String() != "7,6162,00" {
 		t.Fatal(x, err)
 	}
-	for _, bad := range [][4]string{{"7", "2", "2", "0x616200"}, {"7", "-1", "4", "0x616200"}, {"x", "2", "1", "0x616200"}, {"1", "2", "1", "0xzz"}} {
+	for _, bad := range [][4]string{{"7", "2", "2", "0x616200"}, {"7", "-1", "4", "0x616200"}, {"x", "2", "1", "0x616200"},
+		{"1", "2", "1", "0xzz"}} {
 		if x, err := parseXID(bad[0], bad[1], bad[2], bad[3]); err == nil {
 			t.Errorf("%v: %v", bad, x)
 		}
@@ -174,7 +175,9 @@ func TestParseXID(t *testing.T) {
 }
 
 func TestAdviceFor(t *testing.T) {
-	got := adviceFor([]string{"... [ERROR] [MY-010262] [Server] Can't start server: Bind on TCP/IP port: Address already in use"})
+	got :=
+		adviceFor(
+			[]string{"... [ERROR] [MY-010262] [Server] Can't start server: Bind on TCP/IP port: Address already in use"})
 	if !strings.Contains(got, "mysql.port") {
 		t.Error(got)
 	}
@@ -185,8 +188,8 @@ func TestAdviceFor(t *testing.T) {
 
 func TestDeniedPrivileges(t *testing.T) {
 	for p, want := range map[string]bool{
-		"Super": true, "SYSTEM_USER": true, "PERSIST_RO_VARIABLES_ADMIN": true, "BINLOG_ADMIN": true, "Replication slave": true,
-		"REPLICATION_APPLIER": true, "INNODB_REDO_LOG_ENABLE": true, "Grant option": true,
+		"Super": true, "SYSTEM_USER": true, "PERSIST_RO_VARIABLES_ADMIN": true, "BINLOG_ADMIN": true,
+		"Replication slave": true, "REPLICATION_APPLIER": true, "INNODB_REDO_LOG_ENABLE": true, "Grant option": true,
 		"Select": false, "Create user": false, "XA_RECOVER_ADMIN": false, "SET_ANY_DEFINER": false, "Process": false,
 	} {
 		if denied(p) != want {
@@ -195,14 +198,15 @@ func TestDeniedPrivileges(t *testing.T) {
 	}
 }
 
-// Cascades are InnoDB's own where the server would write them to the binary log (since 9.6), unless the operator wants it otherwise; older servers
-// are not told of a setting that they do not know.
+// Cascades are InnoDB's own where the server would write them to the binary log (since 9.6), unless the operator wants
+// it otherwise; older servers are not told of a setting that they do not know.
 func TestNativeForeignKeys(t *testing.T) {
 	const line = `loose_innodb_native_foreign_keys="ON"`
 	for _, c := range []struct {
 		version Version
 		want    bool
-	}{{Version{9, 7, 4, ""}, true}, {Version{9, 6, 0, ""}, true}, {Version{9, 5, 0, ""}, false}, {Version{8, 4, 0, ""}, false}, {Version{8, 0, 36, ""}, false}} {
+	}{{Version{9, 7, 4, ""}, true}, {Version{9, 6, 0, ""}, true}, {Version{9, 5, 0, ""}, false},
+		{Version{8, 4, 0, ""}, false}, {Version{8, 0, 36, ""}, false}} {
 		cfg := unitConfig()
 		cfg.Binary.Version = c.version
 		if got := strings.Contains(cfg.options(), line); got != c.want {

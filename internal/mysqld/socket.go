@@ -20,7 +20,8 @@ func watchSocket(path string, done <-chan struct{}, asked *atomic.Bool, gone cha
 		return fmt.Errorf("watch mysqld's socket: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "inotify") // non-blocking: the runtime polls it, and Close ends a Read
-	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DELETE_SELF); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path),
+		unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DELETE_SELF); err != nil {
 		_ = f.Close()
 		return fmt.Errorf("watch mysqld's socket: %w", err)
 	}

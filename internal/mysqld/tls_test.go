@@ -95,7 +95,8 @@ func TestCertificate(t *testing.T) {
 	if p := shown(); p.Cert != digestOf(t, next) {
 		t.Errorf("after a reload it shows %s", p.Cert)
 	}
-	if after, err := s.Admin().TLSStamp(testContext(t)); err != nil || after == before || !strings.Contains(after, "not_after") {
+	if after, err := s.Admin().TLSStamp(testContext(t)); err != nil || after == before ||
+		!strings.Contains(after, "not_after") {
 		t.Errorf("%q, then %q, %v", before, after, err)
 	}
 	mustExec(t, l, "DO 1")

@@ -107,6 +107,7 @@ func (a *Admin) checkTables(ctx context.Context) error {
 		if len(t) > namedTables {
 			names = append(names, fmt.Sprintf("and %d more", len(t)-namedTables))
 		}
-		return fmt.Errorf("%w: %s; change each with ALTER TABLE … ENGINE=InnoDB before it joins", ErrNonTransaction, strings.Join(names, ", "))
+		return fmt.Errorf("%w: %s; change each with ALTER TABLE … ENGINE=InnoDB before it joins", ErrNonTransaction,
+			strings.Join(names, ", "))
 	})
 }

@@ -60,7 +60,8 @@ func FuzzParseGreeting(f *testing.F) {
 }
 
 func FuzzParseResponse(f *testing.F) {
-	f.Add(AppendResponse(nil, Response{Capabilities: capProtocol41 | capPluginAuth | capConnectAttrs, User: "u", Auth: []byte{1},
+	f.Add(AppendResponse(nil, Response{Capabilities: capProtocol41 | capPluginAuth | capConnectAttrs,
+		User: "u", Auth: []byte{1},
 		Attributes: []Attribute{{"k", "v"}}}))
 	f.Add(AppendSSLRequest(nil, Response{Capabilities: capProtocol41 | capSSL}))
 	f.Fuzz(func(t *testing.T, p []byte) {

@@ -54,7 +54,8 @@ func framed(seq byte, payloads ...[]byte) []byte {
 func checkSession(t *testing.T, err error) {
 	t.Helper()
 	var se *ServerError
-	for _, known := range []error{nil, io.EOF, io.ErrUnexpectedEOF, ErrMalformed, ErrSequence, ErrTooLarge, ErrAuthPlugin, ErrNoRow} {
+	for _, known := range []error{nil, io.EOF, io.ErrUnexpectedEOF, ErrMalformed, ErrSequence, ErrTooLarge, ErrAuthPlugin,
+		ErrNoRow} {
 		if errors.Is(err, known) {
 			return
 		}
@@ -109,7 +110,8 @@ func FuzzLogin(f *testing.F) {
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFastOK}, ok)...))
 	f.Add(append(bytes.Clone(hello), framed(2, AppendAuthSwitch(nil, AuthSwitch{PluginNative, newNonce()}))...))
 	f.Add(append(bytes.Clone(hello), framed(2, []byte{markMore, cachingFull})...))
-	row := append(framed(1, []byte{1}, appendColumn(nil, Column{Name: "c"}), AppendEOF(nil, 2), AppendTextRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
+	row := append(framed(1, []byte{1}, appendColumn(nil, Column{Name: "c"}), AppendEOF(nil, 2),
+		AppendTextRow(nil, []Value{{Text: "v"}}), AppendEOF(nil, 2)), framed(1, ok)...)
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), row...))
 	f.Add(append(append(bytes.Clone(hello), framed(2, ok)...), framed(1, []byte{0xFC, 0, 16})...))
 	f.Add(framed(0, AppendERR(nil, &ServerError{Code: 1040, Message: "Too many connections"})))
@@ -130,7 +132,8 @@ func FuzzLogin(f *testing.F) {
 
 // FuzzAccept is a client that says anything to a server with an account: it is not let in.
 func FuzzAccept(f *testing.F) {
-	resp := Response{Capabilities: capProtocol41 | capPluginAuth | capSecureConnection, User: "u", Auth: bytes.Repeat([]byte{7}, 32), Plugin: PluginCachingSHA2}
+	resp := Response{Capabilities: capProtocol41 | capPluginAuth | capSecureConnection,
+		User: "u", Auth: bytes.Repeat([]byte{7}, 32), Plugin: PluginCachingSHA2}
 	f.Add(framed(1, AppendResponse(nil, resp)))
 	resp.Plugin = PluginNative
 	f.Add(framed(1, AppendResponse(nil, resp)))
@@ -150,13 +153,15 @@ func FuzzAccept(f *testing.F) {
 
 // FuzzCommands is a client that is logged in, since its account has no password, and sends anything for commands.
 func FuzzCommands(f *testing.F) {
-	resp := Response{Capabilities: capProtocol41 | capPluginAuth | capSecureConnection, User: "u", Plugin: PluginCachingSHA2}
+	resp := Response{Capabilities: capProtocol41 | capPluginAuth | capSecureConnection,
+		User: "u", Plugin: PluginCachingSHA2}
 	login := framed(1, AppendResponse(nil, resp))
 	f.Add(framed(0, []byte{ComQuery, 'S'}))
 	f.Add(framed(0, []byte{}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		heap.Within(t, grown(len(b)), func() {
-			s, err := Accept(context.Background(), &script{b: append(bytes.Clone(login), b...)}, ServerConfig{User: "u", Version: "9.7.4"})
+			s, err := Accept(context.Background(), &script{b: append(bytes.Clone(login), b...)},
+				ServerConfig{User: "u", Version: "9.7.4"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +175,8 @@ func FuzzCommands(f *testing.F) {
 
 // FuzzRoundTrips: what is decoded, encoded again, is decoded as the same.
 func FuzzRoundTrips(f *testing.F) {
-	f.Add(AppendResponse(nil, Response{Capabilities: capProtocol41 | capSecureConnection | capPluginAuth | capConnectAttrs, User: "u", Auth: []byte{1},
+	f.Add(AppendResponse(nil, Response{Capabilities: capProtocol41 | capSecureConnection | capPluginAuth | capConnectAttrs,
+		User: "u", Auth: []byte{1},
 		Plugin: PluginNative, Attributes: []Attribute{{"k", "v"}}}))
 	f.Add(AppendAuthSwitch(nil, AuthSwitch{Plugin: PluginNative, Nonce: newNonce()}))
 	f.Add(AppendERR(nil, &ServerError{Code: 1236, State: "HY000", Message: "gone"}))

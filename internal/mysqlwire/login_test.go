@@ -53,8 +53,10 @@ func TestLogin(t *testing.T) {
 	}{
 		{"password", ClientConfig{User: "u", Password: "p"}, ServerConfig{User: "u", Password: "p"}, false},
 		{"no password", ClientConfig{User: "u"}, ServerConfig{User: "u"}, false},
-		{"tls", ClientConfig{User: "u", Password: "p", TLS: clientTLS}, ServerConfig{User: "u", Password: "p", TLS: serverTLS}, false},
-		{"tls offered, not used", ClientConfig{User: "u", Password: "p"}, ServerConfig{User: "u", Password: "p", TLS: serverTLS}, false},
+		{"tls", ClientConfig{User: "u", Password: "p", TLS: clientTLS},
+			ServerConfig{User: "u", Password: "p", TLS: serverTLS}, false},
+		{"tls offered, not used", ClientConfig{User: "u", Password: "p"},
+			ServerConfig{User: "u", Password: "p", TLS: serverTLS}, false},
 		{"wrong password", ClientConfig{User: "u", Password: "q"}, ServerConfig{User: "u", Password: "p"}, true},
 		{"missing password", ClientConfig{User: "u"}, ServerConfig{User: "u", Password: "p"}, true},
 		{"needless password", ClientConfig{User: "u", Password: "p"}, ServerConfig{User: "u"}, true},
@@ -209,7 +211,8 @@ func selfSigned(t *testing.T) (server, client *tls.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"source"}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"source"}, NotAfter: time.Now().
+		Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,8 @@ func loginAs(ctx context.Context, conn *Conn, resp Response, password string, ho
 		return g, OK{}, err
 	}
 	c := &Client{Conn: conn, Server: g}
-	if err := c.authenticate(&authentication{plugin: PluginCachingSHA2, password: password, nonce: g.Nonce, secure: cfg != nil, key: how.Key}); err != nil {
+	if err := c.authenticate(&authentication{plugin: PluginCachingSHA2, password: password, nonce: g.Nonce,
+		secure: cfg != nil, key: how.Key}); err != nil {
 		return g, OK{}, err
 	}
 	ok, err := ParseOK(conn.payload)

@@ -13,7 +13,8 @@ func read(fd uintptr, p []byte) (uintptr, syscall.Errno) {
 }
 
 func peek(fd uintptr, b *[1]byte) (uintptr, syscall.Errno) {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(b)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(b)), 1,
+		syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
 	return n, errno
 }
 

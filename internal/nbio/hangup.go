@@ -43,7 +43,9 @@ func (h *Hangups) Watch(c *Conn, f func()) (forget func(), err error) {
 	event := syscall.EpollEvent{Events: hangupEvents, Fd: int32(id), Pad: int32(id >> 32)}
 	err = h.control(func(poller uintptr) error {
 		var failed error
-		err := c.raw.Control(func(fd uintptr) { failed = syscall.EpollCtl(int(poller), syscall.EPOLL_CTL_ADD, int(fd), &event) })
+		err := c.raw.Control(func(fd uintptr) {
+			failed = syscall.EpollCtl(int(poller), syscall.EPOLL_CTL_ADD, int(fd), &event)
+		})
 		if err == nil {
 			err = os.NewSyscallError("epoll_ctl", failed)
 		}

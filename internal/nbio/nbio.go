@@ -194,5 +194,6 @@ func (c *Conn) write(p []byte, kind kind) (int, error) {
 }
 
 func (c *Conn) fail(op string, errno syscall.Errno) error {
-	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(op, errno)}
+	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(),
+		Err: os.NewSyscallError(op, errno)}
 }

@@ -32,7 +32,8 @@ func pair(t *testing.T, network, addr string) (*Conn, net.Conn) {
 		t.Fatalf("%T is not wrapped", nc)
 	}
 	t.Cleanup(func() { c.Close(); other.Close() })
-	if err := errors.Join(c.SetDeadline(time.Now().Add(20*time.Second)), other.SetDeadline(time.Now().Add(20*time.Second))); err != nil {
+	if err := errors.Join(c.SetDeadline(time.Now().Add(20*time.Second)),
+		other.SetDeadline(time.Now().Add(20*time.Second))); err != nil {
 		t.Fatal(err)
 	}
 	return c, other
@@ -113,7 +114,8 @@ func TestDeadline(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ne net.Error
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &ne) || !ne.Timeout() {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || !errors.As(err, &ne) ||
+			!ne.Timeout() {
 			t.Fatalf("read: %v", err)
 		}
 		if err := c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {

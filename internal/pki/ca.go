@@ -103,7 +103,8 @@ func (b *Bundle) Trust(dir string, certPEM, key []byte, now time.Time) error {
 		return fmt.Errorf("%w: the new CA is of cluster %q, this is %q", ErrForeign, ca.Cluster(), b.id.Cluster)
 	}
 	if from, until := ca.cert.NotBefore, ca.cert.NotAfter; now.Before(from) || now.After(until) {
-		return fmt.Errorf("the new CA is valid from %s to %s, and here it is %s: set the clocks of the nodes right", from.UTC().Format(time.DateTime),
+		return fmt.Errorf("the new CA is valid from %s to %s, and here it is %s: set the clocks of the nodes right",
+			from.UTC().Format(time.DateTime),
 			until.UTC().Format(time.DateTime), now.UTC().Format(time.DateTime))
 	}
 	if err := saveAll(dir, []file{{NextCAKeyFile, key}}); err != nil {

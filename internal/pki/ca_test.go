@@ -184,7 +184,8 @@ func TestClockOfNewCA(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Trust(dir, next.CertPEM(), key, now); err == nil || !strings.Contains(err.Error(), "clocks") || len(b.Trusted()) != 1 {
+		if err := b.Trust(dir, next.CertPEM(), key, now); err == nil || !strings.Contains(err.Error(), "clocks") ||
+			len(b.Trusted()) != 1 {
 			t.Errorf("made at %s: %v, trusts %v", made, err, b.Trusted())
 		}
 	}

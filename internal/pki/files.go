@@ -127,7 +127,8 @@ func readSecret(path string) ([]byte, error) {
 		return nil, err
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s can be read by others (mode %04o): chmod 600 it, and think about replacing it", path, st.Mode().Perm())
+		return nil, fmt.Errorf("%s can be read by others (mode %04o): chmod 600 it, and think about replacing it", path,
+			st.Mode().Perm())
 	}
 	return os.ReadFile(path)
 }

@@ -1,13 +1,14 @@
 // Package pki makes and checks what the nodes of a cluster trust each other by.
 //
 //   - The cluster's CA: an ECDSA P-256 key that init makes and that stays on the nodes allowed to sign.
-//   - Node certificates: one per node, used for peer links (both sides) and the HTTP API (server side). The identity is a
-//     URI, trireme://<cluster>/<raft id>; the node's name, host names and addresses are there for ordinary TLS clients.
-//   - Certificates of mysqld: one per node, with a key of its own, for mysqld's port alone. The identity is another URI,
-//     trireme-mysqld://<cluster>/<raft id>, so no program takes one for a node's.
+//   - Node certificates: one per node, used for peer links (both sides) and the HTTP API (server side). The identity is
+//     a URI, trireme://<cluster>/<raft id>; the node's name, host names and addresses are there for ordinary TLS
+//     clients.
+//   - Certificates of mysqld: one per node, with a key of its own, for mysqld's port alone. The identity is another
+//     URI, trireme-mysqld://<cluster>/<raft id>, so no program takes one for a node's.
 //   - API tokens: random, kept as SHA-256 only.
-//   - Join tokens: what a new node needs to reach the cluster, to be sure that it is the right one (the CA's digest), and to
-//     be let in once (a secret that the cluster keeps as SHA-256, with an expiry).
+//   - Join tokens: what a new node needs to reach the cluster, to be sure that it is the right one (the CA's digest),
+//     and to be let in once (a secret that the cluster keeps as SHA-256, with an expiry).
 //
 // Nothing here logs, and no error or String method contains a key, a token or a secret. All times are given by the
 // caller.
@@ -215,7 +216,8 @@ func NewKey(name string) (keyPEMBytes, csrPEM []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a node key: %w", err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}},
+		key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make a certificate request: %w", err)
 	}

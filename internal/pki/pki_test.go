@@ -30,7 +30,8 @@ func newCA(t *testing.T, cluster string) *CA {
 
 func issue(t *testing.T, ca *CA, id uint64) *Bundle {
 	t.Helper()
-	b, err := ca.Issue(NodeCert{Name: fmt.Sprintf("n%d", id), ID: id, Hosts: []string{"127.0.0.1:7306", "db.example.org", "[::1]:1", "db.example.org"}}, time.Now())
+	b, err := ca.Issue(NodeCert{Name: fmt.Sprintf("n%d", id), ID: id, Hosts: []string{"127.0.0.1:7306", "db.example.org",
+		"[::1]:1", "db.example.org"}}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,8 @@ func TestSignCSR(t *testing.T) {
 	damaged := bytes.Clone(csr)
 	blk, _ := pem.Decode(damaged)
 	blk.Bytes[len(blk.Bytes)-1] ^= 1
-	for name, bad := range map[string][]byte{"nothing": nil, "a certificate": cert, "bad signature": pem.EncodeToMemory(blk)} {
+	for name, bad := range map[string][]byte{"nothing": nil, "a certificate": cert,
+		"bad signature": pem.EncodeToMemory(blk)} {
 		if _, err := ca.SignCSR(bad, NodeCert{Name: "n2", ID: 2}, time.Now()); err == nil {
 			t.Errorf("%s was signed", name)
 		}
@@ -93,7 +95,8 @@ func TestSignCSR(t *testing.T) {
 }
 
 func TestClusterNames(t *testing.T) {
-	for name, good := range map[string]bool{"shop": true, "shop-1.eu_x": true, "": false, "a b": false, "a/b": false, "-a": false, strings.Repeat("a", 64): false} {
+	for name, good := range map[string]bool{"shop": true, "shop-1.eu_x": true, "": false, "a b": false, "a/b": false,
+		"-a": false, strings.Repeat("a", 64): false} {
 		if _, err := NewCA(name, t0); (err == nil) != good {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -214,7 +217,8 @@ func TestPeerTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, cerr, _ := handshake(t, a.PeerTLS(), expired.PeerTLS()); !errors.Is(cerr, ErrForeign) || !strings.Contains(cerr.Error(), "expired") {
+	if _, cerr, _ := handshake(t, a.PeerTLS(), expired.PeerTLS()); !errors.Is(cerr, ErrForeign) ||
+		!strings.Contains(cerr.Error(), "expired") {
 		t.Errorf("expired: %v", cerr)
 	}
 	old := a.PeerTLS()
@@ -260,11 +264,12 @@ func TestClientAndJoinTLS(t *testing.T) {
 	if err != nil || !bytes.Equal(got, ca.CertPEM()) {
 		t.Fatal(err)
 	}
-	for name, s := range map[string]*tls.Config{"another CA": fake.ServerJoinTLS(), "no CA sent": b.ServerTLS(), "a CA that did not sign": func() *tls.Config {
-		own := fake.own.Load().Certificate
-		own.Certificate = append(own.Certificate, ca.cert.Raw)
-		return &tls.Config{Certificates: []tls.Certificate{own}}
-	}()} {
+	for name, s := range map[string]*tls.Config{"another CA": fake.ServerJoinTLS(), "no CA sent": b.ServerTLS(),
+		"a CA that did not sign": func() *tls.Config {
+			own := fake.own.Load().Certificate
+			own.Certificate = append(own.Certificate, ca.cert.Raw)
+			return &tls.Config{Certificates: []tls.Certificate{own}}
+		}()} {
 		if _, cerr, _ := handshake(t, JoinTLS(ca.Digest()), s); !errors.Is(cerr, ErrForeign) {
 			t.Errorf("%s: %v", name, cerr)
 		}
@@ -274,7 +279,8 @@ func TestClientAndJoinTLS(t *testing.T) {
 func TestAPITokens(t *testing.T) {
 	token, hash := NewAPIToken()
 	other, _ := NewAPIToken()
-	if token == other || len(token) < 43 || !TokenMatches(token, hash) || TokenMatches(other, hash) || TokenMatches("", "") || TokenMatches(token, "") {
+	if token == other || len(token) < 43 || !TokenMatches(token, hash) || TokenMatches(other, hash) ||
+		TokenMatches("", "") || TokenMatches(token, "") {
 		t.Fatal("token comparison")
 	}
 	if strings.Contains(hash, token) {
@@ -306,7 +312,8 @@ func TestJoinTokens(t *testing.T) {
 		if err := rec.Verify(back.Secret(), t0); !errors.Is(err, ErrBadToken) {
 			t.Fatal(err)
 		}
-		for _, shown := range []string{fmt.Sprint(tok), fmt.Sprintf("%+v %#v %s %q", tok, tok, tok, &tok), fmt.Sprintf("%+v", rec)} {
+		for _, shown := range []string{fmt.Sprint(tok), fmt.Sprintf("%+v %#v %s %q", tok, tok, tok, &tok),
+			fmt.Sprintf("%+v", rec)} {
 			if strings.Contains(shown, tok.Secret()) {
 				t.Fatal("the secret is shown")
 			}
@@ -376,7 +383,8 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !b.Names([]string{"db1.example:1", "10.0.0.1:2", "db1", ""}) || b.Names([]string{"db1.example", "db1.new:7306"}) || b.Names([]string{"10.0.0.2"}) {
+	if !b.Names([]string{"db1.example:1", "10.0.0.1:2", "db1", ""}) || b.Names([]string{"db1.example", "db1.new:7306"}) ||
+		b.Names([]string{"10.0.0.2"}) {
 		t.Error("wrong hosts")
 	}
 }
@@ -395,7 +403,8 @@ func TestRenew(t *testing.T) {
 	}
 	// A clock that was ahead for a while leaves nothing that is valid only then, or that is made again and again.
 	ahead, err := ca.Issue(NodeCert{Name: "n1", ID: 1}, now.AddDate(30, 0, 0))
-	if err != nil || ahead.own.Load().Leaf.NotBefore.After(now) || ahead.NotAfter().Before(now) || ahead.Due(now.AddDate(30, 0, 0)) {
+	if err != nil || ahead.own.Load().Leaf.NotBefore.After(now) || ahead.NotAfter().Before(now) ||
+		ahead.Due(now.AddDate(30, 0, 0)) {
 		t.Error("signed by a clock that was ahead:", err, ahead.own.Load().Leaf.NotBefore, ahead.NotAfter())
 	}
 	if err := errors.Join(ca.Save(dir), b.Save(dir)); err != nil {
@@ -428,7 +437,8 @@ func TestRenew(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := b.own.Load()
-	if after.Leaf.Equal(before.Leaf) || bytes.Equal(after.keyPEM, before.keyPEM) || b.Due(now) || !b.Names([]string{"db1.new"}) || b.Identity() != (Identity{"shop", 1, "n1"}) {
+	if after.Leaf.Equal(before.Leaf) || bytes.Equal(after.keyPEM, before.keyPEM) || b.Due(now) ||
+		!b.Names([]string{"db1.new"}) || b.Identity() != (Identity{"shop", 1, "n1"}) {
 		t.Error("not renewed")
 	}
 	shown(after.Leaf)
@@ -436,7 +446,8 @@ func TestRenew(t *testing.T) {
 	loads := func(want *pair) {
 		t.Helper()
 		back, err := LoadBundle(dir)
-		if err != nil || !bytes.Equal(back.own.Load().certPEM, want.certPEM) || !bytes.Equal(back.own.Load().keyPEM, want.keyPEM) {
+		if err != nil || !bytes.Equal(back.own.Load().certPEM, want.certPEM) ||
+			!bytes.Equal(back.own.Load().keyPEM, want.keyPEM) {
 			t.Fatal("another pair", err)
 		}
 	}

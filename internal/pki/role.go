@@ -40,7 +40,8 @@ func SerialOf(cert *x509.Certificate) string { return fmt.Sprintf("%x", cert.Ser
 // CheckTokenName refuses names of tokens that could be taken for something else in a log.
 func CheckTokenName(name string) error {
 	if len(name) > 63 || !isHostName(name) || strings.EqualFold(name, "operator") {
-		return fmt.Errorf("name %q: use 1 to 63 letters, digits, '-', '_' or '.'; \"operator\" is the credential of `trireme init`", name)
+		return fmt.Errorf(
+			"name %q: use 1 to 63 letters, digits, '-', '_' or '.'; \"operator\" is the credential of `trireme init`", name)
 	}
 	return nil
 }

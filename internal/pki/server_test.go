@@ -46,7 +46,8 @@ func TestServerIsNoNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, c := range map[string]*tls.Config{"a peer": a.PeerTLS(), "a client of the API": api, "a node that joins": JoinTLS(ca.Digest())} {
+	for name, c := range map[string]*tls.Config{"a peer": a.PeerTLS(), "a client of the API": api,
+		"a node that joins": JoinTLS(ca.Digest())} {
 		if _, cerr, _ := handshake(t, c, server); !errors.Is(cerr, ErrForeign) {
 			t.Errorf("%s takes mysqld for a node: %v", name, cerr)
 		}
@@ -71,7 +72,8 @@ func TestServerIsGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.Good(b, hosts, now) || s.Good(b, []string{"db9.example"}, now) || s.Good(b, hosts, s.NotAfter().Add(-nodeLife/4)) {
+	if !s.Good(b, hosts, now) || s.Good(b, []string{"db9.example"}, now) ||
+		s.Good(b, hosts, s.NotAfter().Add(-nodeLife/4)) {
 		t.Error("good, other hosts, or due")
 	}
 	key, err := next.KeyPEM()

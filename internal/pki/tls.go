@@ -56,7 +56,8 @@ func NewBundle(caPEM, certPEM, keyPEM []byte) (*Bundle, error) {
 	}
 	b := &Bundle{id: id}
 	b.trust.Store(trusted)
-	b.own.Store(&pair{certPEM, keyPEM, signer, tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}})
+	b.own.Store(&pair{certPEM, keyPEM, signer, tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key,
+		Leaf: cert}})
 	return b, nil
 }
 
@@ -223,7 +224,8 @@ func clientTLS(trusted func() *trust) *tls.Config {
 			if _, err := PeerIdentity(cs); err != nil {
 				return err
 			}
-			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: trusted().pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: trusted().pool,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrForeign, err)
 			}
@@ -255,7 +257,8 @@ func JoinTLS(caDigest string) *tls.Config {
 				}
 				pool := x509.NewCertPool()
 				pool.AddCert(c)
-				_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+				_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool,
+					KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 				if err != nil {
 					return fmt.Errorf("%w: %w", ErrForeign, err)
 				}

@@ -102,13 +102,16 @@ func (l *Log) dropKnown(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 func (l *Log) add(e *raftpb.Entry) error {
 	last := l.chain
 	if e.GetIndex() != last.index+1 || e.GetTerm() < last.term {
-		return fmt.Errorf("%w: entry %d of term %d after entry %d of term %d", ErrInvariant, e.GetIndex(), e.GetTerm(), last.index, last.term)
+		return fmt.Errorf("%w: entry %d of term %d after entry %d of term %d", ErrInvariant, e.GetIndex(), e.GetTerm(),
+			last.index, last.term)
 	}
 	if e.GetTerm() > l.hard.term {
-		return fmt.Errorf("%w: entry %d of term %d before term %d was persisted (last: %d)", ErrInvariant, e.GetIndex(), e.GetTerm(), e.GetTerm(), l.hard.term)
+		return fmt.Errorf("%w: entry %d of term %d before term %d was persisted (last: %d)", ErrInvariant, e.GetIndex(),
+			e.GetTerm(), e.GetTerm(), l.hard.term)
 	}
 	if len(e.Data) > maxEntryBytes {
-		return fmt.Errorf("%w: entry %d has %d bytes, the limit is %d", ErrInvariant, e.GetIndex(), len(e.Data), maxEntryBytes)
+		return fmt.Errorf("%w: entry %d has %d bytes, the limit is %d", ErrInvariant, e.GetIndex(), len(e.Data),
+			maxEntryBytes)
 	}
 	if l.full() {
 		if err := l.flush(); err != nil {

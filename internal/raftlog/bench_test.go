@@ -63,8 +63,10 @@ func BenchmarkEncrypted(b *testing.B) {
 	for _, k := range []*Keys{nil, keys} {
 		name := fmt.Sprintf("encrypted=%t", k != nil)
 		for _, n := range []int{1, 16, 600} {
-			b.Run(fmt.Sprintf("append/trx=%d/%s", n, name), func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, false) })
-			b.Run(fmt.Sprintf("sync/trx=%d/%s", n, name), func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, true) })
+			b.Run(fmt.Sprintf("append/trx=%d/%s", n, name),
+				func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, false) })
+			b.Run(fmt.Sprintf("sync/trx=%d/%s", n, name),
+				func(b *testing.B) { benchAppend(b, Options{CacheBytes: 1 << 20, Keys: k}, n, true) })
 		}
 		b.Run("read/"+name, func(b *testing.B) { benchReader(b, k) })
 	}

@@ -26,7 +26,8 @@ func TestReadersBesideWriter(t *testing.T) {
 	const count = 1500
 	fsys := memfs.New()
 	l, err := raftlog.Open(raftlog.Options{
-		Dir: dir, FS: fsys, SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1, Keys: keys,
+		Dir: dir, FS: fsys, SegmentBytes: 32 << 10, CacheBytes: 10 << 10, ZeroAheadBytes: 8 << 10, Cluster: 5, NodeID: 1,
+		Keys: keys,
 	})
 	ok(t, err)
 	var commit, slowest atomic.Uint64
@@ -105,7 +106,8 @@ func TestReadersBesideWriter(t *testing.T) {
 	background(func(rnd *rand.Rand) error { // a receiver that comes back
 		var set gtid.Set
 		if c := commit.Load(); c > 3 {
-			set.AddRange(gtid.Range{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, First: 1, Last: 1 + rnd.Int64N(int64(c))})
+			set.AddRange(gtid.Range{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, First: 1,
+				Last: 1 + rnd.Int64N(int64(c))})
 		}
 		if _, _, err := l.SeekGTID(set, commit.Load()); err != nil && !errors.Is(err, raftlog.ErrPurged) {
 			return err

@@ -124,7 +124,8 @@ func sealHead(m *masterKey, n *nonce, head []byte) ([]byte, sealing, error) {
 // errBadHead, ErrNewer and ErrKey.
 func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
 	le := binary.LittleEndian
-	if string(b[4:offCryptVersion]) != cryptOurs || le.Uint32(b[offCryptCRC:]) != crc32.Checksum(b[:offCryptCRC], castagnoli) {
+	if string(b[4:offCryptVersion]) != cryptOurs || le.Uint32(b[offCryptCRC:]) != crc32.Checksum(b[:offCryptCRC],
+		castagnoli) {
 		return seal, 0, fmt.Errorf("%w: the header of an encrypted segment does not verify", errBadHead)
 	}
 	if v := b[offCryptVersion]; v != cryptVersion {
@@ -137,7 +138,10 @@ func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
 	}
 	m := keys.find(id)
 	if m == nil {
-		return seal, 0, fmt.Errorf("%w: it was written with the key %q, there are %v; give that one too (raft.log_key_file, raft.log_key_command)", ErrKey, id, keys)
+		return seal, 0,
+			fmt.Errorf(
+				"%w: it was written with the key %q, there are %v; give that one too (raft.log_key_file, raft.log_key_command)",
+				ErrKey, id, keys)
 	}
 	wrap, err := m.wrap(b[offCryptSalt:offCryptNonce])
 	if err != nil {
@@ -252,7 +256,8 @@ func (rec *record) open(aead cipher.AEAD) error {
 	if err != nil {
 		return fmt.Errorf("%w: index %d: %w", errBadRecord, rec.index, errSeal)
 	}
-	inline, prefix := uint64(binary.LittleEndian.Uint32(info[nonceBytes:])), uint64(binary.LittleEndian.Uint32(info[nonceBytes+4:]))
+	inline, prefix := uint64(binary.LittleEndian.Uint32(info[nonceBytes:])),
+		uint64(binary.LittleEndian.Uint32(info[nonceBytes+4:]))
 	if inline+prefix > uint64(len(plain)) {
 		return fmt.Errorf("%w: %d bytes of meta in %d", errBadRecord, inline+prefix, len(plain))
 	}

@@ -54,10 +54,12 @@ func withKeys(t testing.TB, text string) {
 func TestEncrypted(t *testing.T) {
 	needs.NoRace(t)
 	for name, test := range map[string]func(*testing.T){
-		"BitRot": TestBitRot, "TornTail": TestTornTail, "DamageBelowWatermark": TestDamageBelowWatermark, "TornState": TestTornState, "MissingFiles": TestMissingFiles,
-		"ForeignNewerLocked": TestForeignNewerLocked, "FailureIsFinal": TestFailureIsFinal, "NoSpace": TestNoSpace, "Invariants": TestInvariants,
+		"BitRot": TestBitRot, "TornTail": TestTornTail, "DamageBelowWatermark": TestDamageBelowWatermark,
+		"TornState": TestTornState, "MissingFiles": TestMissingFiles, "ForeignNewerLocked": TestForeignNewerLocked,
+		"FailureIsFinal": TestFailureIsFinal, "NoSpace": TestNoSpace, "Invariants": TestInvariants,
 		"EveryCrash": TestEveryCrash, "Dump": TestDump, "FailedSyncIsNotBelievedLater": TestFailedSyncIsNotBelievedLater,
-		"NamesAreDurableBeforeTheyAreUsed": TestNamesAreDurableBeforeTheyAreUsed, "Model": TestModel, "ReadersBesideWriter": TestReadersBesideWriter, "PowerLoss": TestPowerLoss,
+		"NamesAreDurableBeforeTheyAreUsed": TestNamesAreDurableBeforeTheyAreUsed, "Model": TestModel,
+		"ReadersBesideWriter": TestReadersBesideWriter, "PowerLoss": TestPowerLoss,
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKeys(t, keyOne)
@@ -155,7 +157,8 @@ func TestEncryptedTornTail(t *testing.T) {
 	state, err := fsys.ReadFile(dir + "/state")
 	ok(t, err)
 	for cut := before; cut <= after; cut++ {
-		for kind, fill := range map[string][]byte{"short": nil, "zeros": make([]byte, after-cut), "garbage": bytes.Repeat([]byte{0xa5}, int(after-cut))} {
+		for kind, fill := range map[string][]byte{"short": nil, "zeros": make([]byte, after-cut),
+			"garbage": bytes.Repeat([]byte{0xa5}, int(after-cut))} {
 			disk := memfs.New()
 			left := append(bytes.Clone(image[:cut]), fill...)
 			disk.WriteFile(path, left)
@@ -191,7 +194,8 @@ func TestTamperedRecord(t *testing.T) {
 		}
 		return nil
 	}))
-	for name, at := range map[string]int64{"term": 19 + 16, "watermark": 19 + 24, "nonce": sealedNonce, "length of the meta": sealedNonce + 12, "data": int64(last.Bytes) - 20} {
+	for name, at := range map[string]int64{"term": 19 + 16, "watermark": 19 + 24, "nonce": sealedNonce,
+		"length of the meta": sealedNonce + 12, "data": int64(last.Bytes) - 20} {
 		rec := bytes.Clone(b[last.Offset:])
 		rec[at] ^= 1
 		size := binary.LittleEndian.Uint32(rec[9:])
@@ -232,13 +236,15 @@ func TestKeys(t *testing.T) {
 	fsys.WriteFile(path, append(b, "torn"...)) // so that there is something to cut
 	before := picture(t, fsys)
 	for name, wrong := range map[string]*raftlog.Keys{
-		"none": nil, "another": parseKeys(t, keyTwo), "another of that id": parseKeys(t, strings.Replace(keyTwo, "two", "one", 1)),
+		"none": nil, "another": parseKeys(t, keyTwo),
+		"another of that id": parseKeys(t, strings.Replace(keyTwo, "two", "one", 1)),
 	} {
 		o := options(fsys)
 		o.Keys = wrong
 		_, err := raftlog.Open(o)
 		want(t, err, raftlog.ErrKey)
-		if errors.Is(err, raftlog.ErrCorrupt) || !strings.Contains(err.Error(), `"one"`) || !strings.Contains(err.Error(), path) {
+		if errors.Is(err, raftlog.ErrCorrupt) || !strings.Contains(err.Error(), `"one"`) ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_, err = raftlog.Verify(fsys, dir, wrong)
@@ -486,7 +492,8 @@ func TestNothingInTheClear(t *testing.T) {
 					continue
 				}
 				for i := range byte(41) {
-					if i > 1 && bytes.Contains(b, bytes.Repeat([]byte{i}, enough)) || bytes.Contains(b, []byte("9.7.4")) || bytes.Contains(b, uuid[:]) {
+					if i > 1 && bytes.Contains(b, bytes.Repeat([]byte{i}, enough)) || bytes.Contains(b, []byte("9.7.4")) ||
+						bytes.Contains(b, uuid[:]) {
 						found = append(found, path)
 						break
 					}
@@ -507,7 +514,8 @@ func TestNothingInTheClear(t *testing.T) {
 func TestKeyText(t *testing.T) {
 	secret := strings.Fields(keyOne)[1]
 	for text, current := range map[string]string{
-		keyOne: "one", keyOne + keyTwo: "two", "# now\n\n  " + keyTwo + keyOne + "\n": "one", keyOne + "off": "", keyOne + "off\n" + keyTwo: "two",
+		keyOne: "one", keyOne + keyTwo: "two", "# now\n\n  " + keyTwo + keyOne + "\n": "one", keyOne + "off": "", keyOne +
+			"off\n" + keyTwo: "two",
 	} {
 		k := parseKeys(t, text)
 		if k.CurrentID() != current {
@@ -515,7 +523,8 @@ func TestKeyText(t *testing.T) {
 		}
 		for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 			raw, _ := hex.DecodeString(secret)
-			for _, out := range []string{fmt.Sprintf(format, k), fmt.Sprintf(format, options(nil)), fmt.Sprintf(format, raftlog.Options{Keys: k})} {
+			for _, out := range []string{fmt.Sprintf(format, k), fmt.Sprintf(format, options(nil)),
+				fmt.Sprintf(format, raftlog.Options{Keys: k})} {
 				if strings.Contains(out, secret[:8]) || strings.Contains(out, fmt.Sprint(raw[:4])[1:9]) {
 					t.Errorf("%s shows the key: %s", format, out)
 				}
@@ -523,8 +532,9 @@ func TestKeyText(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"nothing": "", "only off": "off\n", "no id": secret, "three words": "a " + secret + " b", "short": "a " + secret[2:], "long": "a " + secret + "00", "no hex": "a " + "x" + secret[1:],
-		"twice": keyOne + keyOne, "id": "a/b " + secret, "long id": strings.Repeat("a", 65) + " " + secret, "large": strings.Repeat(" ", 64<<10) + keyOne,
+		"nothing": "", "only off": "off\n", "no id": secret, "three words": "a " + secret + " b", "short": "a " + secret[2:],
+		"long": "a " + secret + "00", "no hex": "a " + "x" + secret[1:], "twice": keyOne + keyOne, "id": "a/b " + secret,
+		"long id": strings.Repeat("a", 65) + " " + secret, "large": strings.Repeat(" ", 64<<10) + keyOne,
 	} {
 		_, err := raftlog.ParseKeys([]byte(text))
 		want(t, err, raftlog.ErrKey)
@@ -561,8 +571,10 @@ func TestLoadKeys(t *testing.T) {
 		text    string
 	}{
 		"readable by the group": {file: file, text: "chmod 600"}, "missing": {file: file + "x", text: "no such file"},
-		"command that fails": {command: []string{"sh", "-c", "echo access denied >&2; exit 3"}, text: "exit status 3: access denied"},
-		"no command":         {command: []string{"/nonexistent/kms"}, text: "/nonexistent/kms"}, "command that prints nothing": {command: []string{"true"}, text: "no key"},
+		"command that fails": {command: []string{"sh", "-c", "echo access denied >&2; exit 3"},
+			text: "exit status 3: access denied"},
+		"no command":                   {command: []string{"/nonexistent/kms"}, text: "/nonexistent/kms"},
+		"command that prints nothing":  {command: []string{"true"}, text: "no key"},
 		"command that prints too much": {command: []string{"head", "-c", "1000000", "/dev/zero"}, text: "more than"},
 	} {
 		_, err := load(l.file, l.command...)

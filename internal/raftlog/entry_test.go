@@ -17,11 +17,14 @@ func sampleMetas() []Meta {
 	return []Meta{
 		{Kind: Barrier, Node: 1, Incarnation: 7, Start: Pos{1, 4}, End: Pos{1, 4}},
 		{Kind: Settings},
-		{Kind: Trx, Flags: FlagUnfinished, Node: 65535, Incarnation: math.MaxUint64, Start: Pos{1, 1 << 40}, End: Pos{math.MaxUint32, math.MaxUint64}},
-		{Kind: Trx, Flags: FlagSpecial, Node: 1, Incarnation: 9, GTIDs: []gtid.Range{{SID: gtid.SID{UUID: u1}, First: 5, Last: 5}}},
+		{Kind: Trx, Flags: FlagUnfinished, Node: 65535, Incarnation: math.MaxUint64, Start: Pos{1, 1 << 40},
+			End: Pos{math.MaxUint32, math.MaxUint64}},
+		{Kind: Trx, Flags: FlagSpecial, Node: 1, Incarnation: 9,
+			GTIDs: []gtid.Range{{SID: gtid.SID{UUID: u1}, First: 5, Last: 5}}},
 		{Kind: Trx, GTIDs: []gtid.Range{
 			{SID: gtid.SID{UUID: u1}, First: 1, Last: gtid.MaxGNO}, {SID: gtid.SID{UUID: u1}, First: 9, Last: 9},
-			{SID: gtid.SID{UUID: u1, Tag: strings.Repeat("t", 32)}, First: 3, Last: 300}, {SID: gtid.SID{UUID: u2}, First: 70000, Last: 70001},
+			{SID: gtid.SID{UUID: u1, Tag: strings.Repeat("t", 32)}, First: 3, Last: 300},
+			{SID: gtid.SID{UUID: u2}, First: 70000, Last: 70001},
 		}},
 	}
 }
@@ -37,7 +40,8 @@ func sameMeta(a, b *Meta) bool {
 	}
 	x, y := *a, *b
 	x.GTIDs, y.GTIDs = nil, nil
-	return x.Kind == y.Kind && x.Flags == y.Flags && x.Node == y.Node && x.Incarnation == y.Incarnation && x.Start == y.Start && x.End == y.End
+	return x.Kind == y.Kind && x.Flags == y.Flags && x.Node == y.Node && x.Incarnation == y.Incarnation &&
+		x.Start == y.Start && x.End == y.End
 }
 
 func TestMetaRoundTrip(t *testing.T) {
@@ -78,14 +82,16 @@ func TestMetaExtensions(t *testing.T) {
 		"critical field": with(0x89, 0),
 		"version":        append([]byte{2}, with()[1:]...),
 		"kind":           append([]byte{1, 99}, with()[2:]...),
-		"reserved":       append(append([]byte(nil), with()[:offReserved]...), append([]byte{1, 0}, with()[offMetaLen:]...)...),
+		"reserved": append(append([]byte(nil), with()[:offReserved]...),
+			append([]byte{1, 0}, with()[offMetaLen:]...)...),
 	} {
 		if _, _, err := DecodeMeta(data); !errors.Is(err, ErrMetaVersion) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for name, tlv := range map[string][]byte{
-		"field over the end": {9, 3, 'x'}, "no server": {1, 3, 0, 1, 0}, "tag too long": {1, 1, 34}, "range from 0": append([]byte{1, 19, 1}, make([]byte, 18)...),
+		"field over the end": {9, 3, 'x'}, "no server": {1, 3, 0, 1, 0}, "tag too long": {1, 1, 34},
+		"range from 0": append([]byte{1, 19, 1}, make([]byte, 18)...),
 	} {
 		if _, _, err := DecodeMeta(with(tlv...)); !errors.Is(err, ErrMeta) {
 			t.Errorf("%s: %v", name, err)
@@ -96,7 +102,8 @@ func TestMetaExtensions(t *testing.T) {
 func TestAddGTIDMerges(t *testing.T) {
 	var m Meta
 	a, b := gtid.SID{UUID: gtid.IncarnationUUID(1, 1, 1)}, gtid.SID{UUID: gtid.IncarnationUUID(1, 1, 2)}
-	for _, g := range []gtid.GTID{{SID: a, GNO: 1}, {SID: a, GNO: 2}, {SID: b, GNO: 3}, {SID: a, GNO: 3}, {SID: a, GNO: 5}} {
+	for _, g := range []gtid.GTID{{SID: a, GNO: 1}, {SID: a, GNO: 2}, {SID: b, GNO: 3}, {SID: a, GNO: 3},
+		{SID: a, GNO: 5}} {
 		m.AddGTID(g)
 	}
 	if len(m.GTIDs) != 4 || m.GTIDs[0].Last != 2 {
@@ -131,14 +138,17 @@ func TestPeekDoesNotAllocate(t *testing.T) {
 func TestMetaRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := Meta{
-			Kind: Kind(rapid.IntRange(1, 3).Draw(t, "kind")), Flags: Flags(rapid.Uint16().Draw(t, "flags")), Node: rapid.Uint16().Draw(t, "node"),
-			Incarnation: rapid.Uint64().Draw(t, "incarnation"), Start: Pos{rapid.Uint32().Draw(t, "file"), rapid.Uint64().Draw(t, "off")},
-			End: Pos{rapid.Uint32().Draw(t, "file"), rapid.Uint64().Draw(t, "off")},
+			Kind: Kind(rapid.IntRange(1, 3).Draw(t, "kind")), Flags: Flags(rapid.Uint16().Draw(t, "flags")),
+			Node: rapid.Uint16().Draw(t, "node"), Incarnation: rapid.Uint64().Draw(t, "incarnation"),
+			Start: Pos{rapid.Uint32().Draw(t, "file"), rapid.Uint64().Draw(t, "off")},
+			End:   Pos{rapid.Uint32().Draw(t, "file"), rapid.Uint64().Draw(t, "off")},
 		}
 		for range rapid.IntRange(0, 5).Draw(t, "ranges") {
 			first := rapid.Int64Range(1, gtid.MaxGNO).Draw(t, "first")
-			sid := gtid.SID{UUID: gtid.UUID{byte(rapid.IntRange(0, 2).Draw(t, "uuid"))}, Tag: rapid.StringMatching("([a-z][a-z0-9]{0,31})?").Draw(t, "tag")}
-			m.GTIDs = append(m.GTIDs, gtid.Range{SID: sid, First: first, Last: rapid.Int64Range(first, gtid.MaxGNO).Draw(t, "last")})
+			sid := gtid.SID{UUID: gtid.UUID{byte(rapid.IntRange(0, 2).Draw(t, "uuid"))},
+				Tag: rapid.StringMatching("([a-z][a-z0-9]{0,31})?").Draw(t, "tag")}
+			m.GTIDs = append(m.GTIDs, gtid.Range{SID: sid, First: first, Last: rapid.Int64Range(first, gtid.MaxGNO).
+				Draw(t, "last")})
 		}
 		data := AppendMeta(nil, &m)
 		got, rest, err := DecodeMeta(data)

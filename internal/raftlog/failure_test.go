@@ -116,7 +116,8 @@ func TestInvariants(t *testing.T) {
 	bad("GTID twice (S12)", func(w *writer) *raftpb.Entry { w.gno -= 2; return w.trx(1, 0) })
 	bad("dead incarnation (S6)", func(w *writer) *raftpb.Entry { w.inc = 9; return w.trx(1, 0) })
 	bad("continues nothing", func(w *writer) *raftpb.Entry { return w.trx(1, raftlog.FlagContinues) })
-	bad("committed entry replaced", func(w *writer) *raftpb.Entry { setState(t, l, 2, 1, 8); w.term = 2; w.index = 7; return w.barrier() })
+	bad("committed entry replaced",
+		func(w *writer) *raftpb.Entry { setState(t, l, 2, 1, 8); w.term = 2; w.index = 7; return w.barrier() })
 	if err := l.SetHardState(&raftpb.HardState{Term: new(uint64(1))}); !errors.Is(err, raftlog.ErrInvariant) {
 		t.Errorf("term goes back: %v", err)
 	}
@@ -349,10 +350,13 @@ func TestDump(t *testing.T) {
 	fill(t, l, w, 3, true)
 	ok(t, l.Append([]*raftpb.Entry{w.trx(5, raftlog.FlagUnfinished)}))
 	w.inc = 2
-	ok(t, l.Append([]*raftpb.Entry{w.barrier(), {Index: new(uint64(6)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("x")}, {Index: new(uint64(7)), Term: new(uint64(1))}}))
+	ok(t,
+		l.Append([]*raftpb.Entry{w.barrier(), {Index: new(uint64(6)), Term: new(uint64(1)),
+			Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("x")}, {Index: new(uint64(7)), Term: new(uint64(1))}}))
 	var out strings.Builder
 	ok(t, raftlog.Dump(&out, fsys, dir, raftlog.DumpOptions{From: 2, Events: true, Keys: keys}))
-	for _, s := range []string{"2\tterm 1\ttrx\tnode 1 incarnation 1\tbinlog.000001:4..1:327\t323 bytes", ":1\t", "unfinished", "barrier", "aborts", "EntryConfChangeV2", "empty", "Rows_query\t323 bytes"} {
+	for _, s := range []string{"2\tterm 1\ttrx\tnode 1 incarnation 1\tbinlog.000001:4..1:327\t323 bytes", ":1\t",
+		"unfinished", "barrier", "aborts", "EntryConfChangeV2", "empty", "Rows_query\t323 bytes"} {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("no %q in:\n%s", s, out.String())
 		}
@@ -362,7 +366,8 @@ func TestDump(t *testing.T) {
 	}
 	rep, err := raftlog.Verify(fsys, dir, keys)
 	ok(t, err)
-	if rep.Entries != 7 || rep.Last != 7 || rep.GTIDs.Count() != 2 || rep.OpenTransactionAt != 0 || len(rep.Segments) != 1 {
+	if rep.Entries != 7 || rep.Last != 7 || rep.GTIDs.Count() != 2 || rep.OpenTransactionAt != 0 ||
+		len(rep.Segments) != 1 {
 		t.Fatalf("%+v", rep)
 	}
 	ok(t, l.Close())
@@ -407,7 +412,8 @@ func TestFailedSyncIsNotBelievedLater(t *testing.T) {
 			t.Errorf("%s: entry %d was called durable, after a power loss the log ends at %d", what, last, again)
 		}
 		if again, _, _ := l.InitialState(); again.GetTerm() != hs.GetTerm() || again.GetVote() != hs.GetVote() {
-			t.Errorf("%s: term %d and vote %d became term %d and vote %d by a power loss", what, hs.GetTerm(), hs.GetVote(), again.GetTerm(), again.GetVote())
+			t.Errorf("%s: term %d and vote %d became term %d and vote %d by a power loss", what, hs.GetTerm(), hs.GetVote(),
+				again.GetTerm(), again.GetVote())
 		}
 		ok(t, l.Close())
 	}

@@ -28,7 +28,8 @@ var keys *raftlog.Keys
 var later = func(job func()) { job() }
 
 func options(fsys raftlog.FS) raftlog.Options {
-	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5, NodeID: 1, Keys: keys, Later: later}
+	return raftlog.Options{Dir: dir, FS: fsys, SegmentBytes: 4000, CacheBytes: 1, ZeroAheadBytes: 1024, Cluster: 5,
+		NodeID: 1, Keys: keys, Later: later}
 }
 
 func open(t testing.TB, fsys raftlog.FS) *raftlog.Log {
@@ -81,7 +82,8 @@ func (w *writer) trx(size int, flags raftlog.Flags) *raftpb.Entry {
 		return w.barrier()
 	}
 	w.index++
-	ev := binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000001, Type: binlog.TypeRowsQuery, ServerID: 9}, bytes.Repeat([]byte{byte(w.index)}, size))
+	ev := binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000001, Type: binlog.TypeRowsQuery, ServerID: 9},
+		bytes.Repeat([]byte{byte(w.index)}, size))
 	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: w.inc, Flags: flags, Start: w.pos}
 	w.pos.Off += uint64(len(ev))
 	m.End = w.pos
@@ -335,7 +337,8 @@ func TestTornState(t *testing.T) {
 		l = open(t, fsys)
 		hs, cs, err := l.InitialState()
 		ok(t, err)
-		if term := hs.GetTerm(); (term != 1 || hs.GetVote() != 1) && (term != 2 || hs.GetVote() != 3) || len(cs.Voters) != 1500 {
+		if term := hs.GetTerm(); (term != 1 || hs.GetVote() != 1) && (term != 2 || hs.GetVote() != 3) ||
+			len(cs.Voters) != 1500 {
 			t.Fatalf("seed %d: %v, %d voters", seed, hs, len(cs.Voters))
 		}
 		ok(t, l.Close())
@@ -375,7 +378,8 @@ func TestForeignNewerLocked(t *testing.T) {
 	_, err := raftlog.Open(options(fsys))
 	want(t, err, raftlog.ErrLocked)
 	ok(t, l.Close())
-	for _, change := range []func(*raftlog.Options){func(o *raftlog.Options) { o.Cluster++ }, func(o *raftlog.Options) { o.NodeID++ }} {
+	for _, change := range []func(*raftlog.Options){
+		func(o *raftlog.Options) { o.Cluster++ }, func(o *raftlog.Options) { o.NodeID++ }} {
 		o := options(fsys)
 		change(&o)
 		_, err := raftlog.Open(o)

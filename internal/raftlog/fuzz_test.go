@@ -49,7 +49,8 @@ func FuzzState(f *testing.F) {
 			}
 			if out, err := s.encode(); err == nil {
 				again, err := decodeState(out)
-				if err != nil || again.seq != s.seq || again.term != s.term || again.vote != s.vote || again.resetting != s.resetting ||
+				if err != nil || again.seq != s.seq || again.term != s.term || again.vote != s.vote ||
+					again.resetting != s.resetting ||
 					again.first != s.first || !bytes.Equal(again.conf, s.conf) {
 					t.Fatalf("%+v became %+v: %v", s, again, err)
 				}
@@ -113,7 +114,8 @@ func FuzzRecord(f *testing.F) {
 			prev := chain{index, term, crc}
 			rec, err := decodeRecord(bytes.Clone(b), prev)
 			if err != nil {
-				if !errors.Is(err, errShortRecord) && !errors.Is(err, errNoRecord) && !errors.Is(err, errBadRecord) && !errors.Is(err, ErrNewer) {
+				if !errors.Is(err, errShortRecord) && !errors.Is(err, errNoRecord) && !errors.Is(err, errBadRecord) &&
+					!errors.Is(err, ErrNewer) {
 					t.Fatalf("unclassified: %v", err)
 				}
 				return

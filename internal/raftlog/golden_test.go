@@ -27,7 +27,8 @@ const (
 	listing   = "listing.txt" // what is in a log, as describe says it
 )
 
-var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
+var update = flag.Bool("update", false,
+	"write the files of a format that is not released yet; those that are there are kept")
 
 // goldenLog writes a log that holds every kind of record, over two segments.
 func goldenLog(t testing.TB, fsys raftlog.FS) {
@@ -37,9 +38,11 @@ func goldenLog(t testing.TB, fsys raftlog.FS) {
 	ok(t, l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 0))
 	w := newWriter()
 	w.term = 3
-	entries := []*raftpb.Entry{w.barrier(), w.trx(10, 0), w.trx(20, raftlog.FlagUnfinished), w.trx(30, raftlog.FlagContinues|raftlog.FlagSpecial)}
+	entries := []*raftpb.Entry{w.barrier(), w.trx(10, 0), w.trx(20, raftlog.FlagUnfinished),
+		w.trx(30, raftlog.FlagContinues|raftlog.FlagSpecial)}
 	w.index++
-	entries = append(entries, &raftpb.Entry{Index: new(w.index), Term: new(w.term), Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("configuration")})
+	entries = append(entries, &raftpb.Entry{Index: new(w.index), Term: new(w.term), Type: raftpb.EntryConfChangeV2.Enum(),
+		Data: []byte("configuration")})
 	w.index++
 	entries = append(entries, &raftpb.Entry{Index: new(w.index), Term: new(w.term)})
 	w.index++
@@ -128,7 +131,8 @@ func describe(t testing.TB, fsys *memfs.FS) string {
 	var b strings.Builder
 	rep, err := raftlog.Verify(fsys, dir, keys)
 	ok(t, err)
-	fmt.Fprintf(&b, "term %d vote %d commit %d durable %d voters %d entries %d\ngtids %s\n", rep.Term, rep.Vote, rep.Commit, rep.Durable, rep.Voters,
+	fmt.Fprintf(&b, "term %d vote %d commit %d durable %d voters %d entries %d\ngtids %s\n", rep.Term, rep.Vote,
+		rep.Commit, rep.Durable, rep.Voters,
 		rep.Entries, strings.ReplaceAll(rep.GTIDs.String(), "\n", ""))
 	l := open(t, fsys)
 	bar := l.Barrier()
@@ -140,9 +144,11 @@ func describe(t testing.TB, fsys *memfs.FS) string {
 	entries, err := l.Entries(first, last+1, 1<<30)
 	ok(t, err)
 	for _, e := range entries {
-		fmt.Fprintf(&b, "%d term %d %v, %d bytes %08x", e.GetIndex(), e.GetTerm(), e.GetType(), len(e.GetData()), crc32.ChecksumIEEE(e.GetData()))
+		fmt.Fprintf(&b, "%d term %d %v, %d bytes %08x", e.GetIndex(), e.GetTerm(), e.GetType(), len(e.GetData()),
+			crc32.ChecksumIEEE(e.GetData()))
 		if m, events, err := raftlog.DecodeMeta(e.GetData()); err == nil {
-			fmt.Fprintf(&b, ": %v flags %#x node %d incarnation %d %v to %v gtids %v, %d bytes of events", m.Kind, uint16(m.Flags), m.Node, m.Incarnation,
+			fmt.Fprintf(&b, ": %v flags %#x node %d incarnation %d %v to %v gtids %v, %d bytes of events", m.Kind,
+				uint16(m.Flags), m.Node, m.Incarnation,
 				m.Start, m.End, m.GTIDs, len(events))
 		}
 		b.WriteByte('\n')
@@ -224,7 +230,9 @@ func FuzzOpen(f *testing.F) {
 		f.Fatal(err)
 	}
 	w := newWriter()
-	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), l.Append([]*raftpb.Entry{w.trx(0, 0), w.trx(9, 0), w.trx(50, raftlog.FlagUnfinished), w.trx(5, raftlog.FlagContinues)})); err != nil {
+	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(1))}),
+		l.Append([]*raftpb.Entry{w.trx(0, 0), w.trx(9, 0), w.trx(50, raftlog.FlagUnfinished),
+			w.trx(5, raftlog.FlagContinues)})); err != nil {
 		f.Fatal(err)
 	}
 	const segment = dir + "/0000000000000001.log"

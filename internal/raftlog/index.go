@@ -164,8 +164,10 @@ func scanClosed(s *segment, next *segmentHead) error {
 	}
 	s.last, s.end = sc.prev.index, sc.off
 	if s.last+1 != next.first || sc.prev.term != next.prevTerm || sc.prev.crc != next.prevCRC {
-		return fmt.Errorf("%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
-			"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, sc.prev.term, next.first-1, next.prevTerm)
+		return fmt.Errorf(
+			"%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
+				"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, sc.prev.term, next.first-1,
+			next.prevTerm)
 	}
 	return nil
 }

@@ -54,7 +54,8 @@ func ParseKeys(text []byte) (*Keys, error) {
 			continue
 		}
 		if len(f) != 2 || !validKeyID(f[0]) || len(f[1]) != 2*keyBytes {
-			return nil, fmt.Errorf("%w: line %d is not an id and a key of %d hex digits, as `trireme log new-key` writes them", ErrKey, i+1, 2*keyBytes)
+			return nil, fmt.Errorf("%w: line %d is not an id and a key of %d hex digits, as `trireme log new-key` writes them",
+				ErrKey, i+1, 2*keyBytes)
 		}
 		m := masterKey{id: f[0]}
 		if _, err := hex.Decode(m.secret[:], []byte(f[1])); err != nil {
@@ -118,7 +119,8 @@ func ReadKeyFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey, path, st.Mode().Perm())
+		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey,
+			path, st.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))
 	if err != nil {

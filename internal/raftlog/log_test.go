@@ -20,7 +20,8 @@ const (
 )
 
 func testOptions(dir string, fsys FS) Options {
-	return Options{Dir: dir, FS: fsys, SegmentBytes: 64 << 10, CacheBytes: 16 << 10, ZeroAheadBytes: 8 << 10, Cluster: testCluster, NodeID: testNode}
+	return Options{Dir: dir, FS: fsys, SegmentBytes: 64 << 10, CacheBytes: 16 << 10, ZeroAheadBytes: 8 << 10,
+		Cluster: testCluster, NodeID: testNode}
 }
 
 func mustOpen(t testing.TB, opts Options) *Log {
@@ -48,7 +49,8 @@ func wantErr(t testing.TB, err, want error) {
 
 // event makes an event with a body of n bytes.
 func event(typ binlog.EventType, n int, fill byte) []byte {
-	return binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000000, Type: typ, ServerID: 1}, bytes.Repeat([]byte{fill}, n))
+	return binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000000, Type: typ, ServerID: 1},
+		bytes.Repeat([]byte{fill}, n))
 }
 
 // stream makes the entries of one incarnation, as dump.Source and node do.
@@ -69,7 +71,8 @@ func entry(index, term uint64, data []byte) *raftpb.Entry {
 
 func (s *stream) barrier(index, term uint64) *raftpb.Entry {
 	m := Meta{Kind: Barrier, Node: s.node, Incarnation: s.inc, Start: s.pos, End: s.pos}
-	fde := binlog.AppendFormatDescription(nil, binlog.Header{ServerID: uint32(s.node), Timestamp: 1700000000}, fmt.Sprintf("9.7.%d", s.inc), 0)
+	fde := binlog.AppendFormatDescription(nil, binlog.Header{ServerID: uint32(s.node), Timestamp: 1700000000},
+		fmt.Sprintf("9.7.%d", s.inc), 0)
 	return entry(index, term, append(AppendMeta(nil, &m), fde...))
 }
 
@@ -168,7 +171,8 @@ func TestAppendReopenPurgeSeek(t *testing.T) {
 		all = append(all, e)
 		check(t, l.Append([]*raftpb.Entry{e}))
 	}
-	add(&raftpb.Entry{Index: new(uint64(1)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(), Data: []byte("conf")})
+	add(&raftpb.Entry{Index: new(uint64(1)), Term: new(uint64(1)), Type: raftpb.EntryConfChangeV2.Enum(),
+		Data: []byte("conf")})
 	add(entry(2, 2, nil))
 	add(s.barrier(3, 2))
 	for i := uint64(4); i <= 300; i++ {
@@ -308,7 +312,8 @@ func TestTransactionOverSegments(t *testing.T) {
 		}
 		all = append(all, s.chunk(i, 1, &m, 10<<10))
 	}
-	all = append(all, s.chunk(40, 1, &Meta{Flags: FlagContinues, GTIDs: []gtid.Range{{SID: g.SID, First: 3, Last: 3}}}, 100))
+	all = append(all, s.chunk(40, 1, &Meta{Flags: FlagContinues, GTIDs: []gtid.Range{{SID: g.SID, First: 3, Last: 3}}},
+		100))
 	s.gno = 3
 	for i := uint64(41); i < 60; i++ {
 		all = append(all, s.trx(i, 1, 1, 20<<10))

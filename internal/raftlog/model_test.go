@@ -46,8 +46,9 @@ type model struct {
 func newModel(t *rapid.T) *model {
 	m := &model{t: t, fs: memfs.New(), first: 1}
 	m.opts = raftlog.Options{
-		Dir: "/raft", FS: m.fs, SegmentBytes: rapid.Int64Range(1000, 20000).Draw(t, "segment"), CacheBytes: rapid.Int64Range(1, 8000).Draw(t, "cache"),
-		ZeroAheadBytes: rapid.SampledFrom([]int64{-1, 600, 4096}).Draw(t, "zeros"), Cluster: 5, NodeID: 1, Keys: keys,
+		Dir: "/raft", FS: m.fs, SegmentBytes: rapid.Int64Range(1000, 20000).Draw(t, "segment"),
+		CacheBytes: rapid.Int64Range(1, 8000).Draw(t, "cache"), ZeroAheadBytes: rapid.SampledFrom([]int64{-1, 600, 4096}).
+				Draw(t, "zeros"), Cluster: 5, NodeID: 1, Keys: keys,
 		Later: later,
 	}
 	if rapid.Bool().Draw(t, "later") {
@@ -257,7 +258,8 @@ func (m *model) same(lo, maxSize uint64) {
 
 func (m *model) equal(got, want *raftpb.Entry) {
 	m.t.Helper()
-	if got.GetIndex() != want.GetIndex() || got.GetTerm() != want.GetTerm() || got.GetType() != want.GetType() || !bytes.Equal(got.Data, want.Data) {
+	if got.GetIndex() != want.GetIndex() || got.GetTerm() != want.GetTerm() || got.GetType() != want.GetType() ||
+		!bytes.Equal(got.Data, want.Data) {
 		m.fatalf("entry differs:\n got %v\nwant %v", got, want)
 	}
 }

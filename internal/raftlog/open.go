@@ -30,7 +30,8 @@ func Open(opts Options) (*Log, error) {
 	l.lock = lock
 	if err := l.open(); err != nil {
 		l.abandon()
-		if errors.Is(err, ErrGone) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) || errors.Is(err, ErrKey) {
+		if errors.Is(err, ErrGone) || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrForeign) || errors.Is(err, ErrNewer) ||
+			errors.Is(err, ErrKey) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("raftlog: open %s: %w", l.dir, err)
@@ -116,7 +117,9 @@ func checkOwner(s *state, o *Options) error {
 func (l *Log) create(names []string) error {
 	for _, n := range names {
 		if _, ok := parseSegmentName(n); ok {
-			return fmt.Errorf("%w: %s holds segments, but no state file with term and vote: this node must rejoin under a new id", ErrCorrupt, l.dir)
+			return fmt.Errorf(
+				"%w: %s holds segments, but no state file with term and vote: this node must rejoin under a new id", ErrCorrupt,
+				l.dir)
 		}
 	}
 	if l.opts.Made {
@@ -255,7 +258,8 @@ func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (se
 	}
 	slices.Sort(firsts)
 	if len(firsts) == 0 || firsts[0] != st.first {
-		return nil, fmt.Errorf("%w: %s is missing: this node must rejoin under a new id", ErrCorrupt, filepath.Join(dir, segmentName(st.first)))
+		return nil, fmt.Errorf("%w: %s is missing: this node must rejoin under a new id", ErrCorrupt,
+			filepath.Join(dir, segmentName(st.first)))
 	}
 	defer func() {
 		if err != nil {
@@ -454,7 +458,8 @@ func (l *Log) cutFile(s *segment) error {
 func (l *Log) adoptState() error {
 	st := &l.state.state
 	if l.chain.term > st.term && l.last >= l.first() {
-		return fmt.Errorf("%w: the log ends in term %d, the state file knows term %d only: this node must rejoin under a new id",
+		return fmt.Errorf(
+			"%w: the log ends in term %d, the state file knows term %d only: this node must rejoin under a new id",
 			ErrCorrupt, l.chain.term, st.term)
 	}
 	conf, err := st.confState()
@@ -467,7 +472,8 @@ func (l *Log) adoptState() error {
 	st.commit = max(min(max(st.commit, st.confIndex), l.last), l.first()-1)
 	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
-	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments", len(l.segs))
+	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments",
+		len(l.segs))
 	if id := l.opts.Keys.CurrentID(); id != "" {
 		l.log.Info("log encrypted", "key", id)
 	}

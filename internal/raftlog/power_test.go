@@ -139,9 +139,10 @@ func (p *poweredLog) check(l *raftlog.Log) error {
 		return fmt.Errorf("entries %d to %d: %w", first, last, err)
 	}
 	is := func(entries []*raftpb.Entry) bool {
-		return len(got) == 0 || last <= uint64(len(entries)) && slices.EqualFunc(got, entries[first-1:last], func(a, b *raftpb.Entry) bool {
-			return a.GetTerm() == b.GetTerm() && bytes.Equal(a.Data, b.Data)
-		})
+		return len(got) == 0 || last <= uint64(len(entries)) && slices.EqualFunc(got, entries[first-1:last],
+			func(a, b *raftpb.Entry) bool {
+				return a.GetTerm() == b.GetTerm() && bytes.Equal(a.Data, b.Data)
+			})
 	}
 	switch {
 	case is(p.all):

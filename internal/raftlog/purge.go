@@ -112,8 +112,9 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	head.node, head.prevCRC, head.durable = 0, 0, 0
 	index := head.first - 1
 	snap = &raftpb.Snapshot{
-		Data:     appendHead(nil, &head),
-		Metadata: &raftpb.SnapshotMetadata{ConfState: proto.Clone(conf).(*raftpb.ConfState), Index: &index, Term: &head.prevTerm},
+		Data: appendHead(nil, &head),
+		Metadata: &raftpb.SnapshotMetadata{ConfState: proto.Clone(conf).(*raftpb.ConfState), Index: &index,
+			Term: &head.prevTerm},
 	}
 	l.mu.Lock()
 	if l.confIndex == confIndex && index+1 >= l.first() {

@@ -78,7 +78,8 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 // that ends in order leaves no spare file.
 func TestSpareBytes(t *testing.T) {
 	const segment = 1 << 20
-	opts := Options{Dir: t.TempDir(), SegmentBytes: segment, Cluster: testCluster, NodeID: testNode, Later: func(job func()) { job() }}
+	opts := Options{Dir: t.TempDir(), SegmentBytes: segment, Cluster: testCluster, NodeID: testNode,
+		Later: func(job func()) { job() }}
 	l := mustOpen(t, opts)
 	setTerm(t, l, 1, 0)
 	s := newStream(1, 1)

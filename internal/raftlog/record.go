@@ -148,7 +148,8 @@ func recordHead(b []byte, rec *record) (int, error) {
 	if v := body[offRecVersion]; v > recordVersion {
 		return 0, fmt.Errorf("%w: record format %d, this program knows %d", ErrNewer, v, recordVersion)
 	}
-	if v := body[offRecVersion]; v != recordVersion || (body[offRecType] != typeEntry && body[offRecType] != typeSealed) || body[offRecReserved] != 0 {
+	if v := body[offRecVersion]; v != recordVersion || (body[offRecType] != typeEntry && body[offRecType] != typeSealed) ||
+		body[offRecReserved] != 0 {
 		return 0, fmt.Errorf("%w: version %d, type %d", errBadRecord, v, body[offRecType])
 	}
 	n := int(le.Uint32(body[offInlineLen:]))
@@ -181,7 +182,8 @@ func decodeRecord(b []byte, prev chain) (rec record, err error) {
 		return record{}, err
 	}
 	if rec.index != prev.index+1 || rec.term < prev.term {
-		return record{}, fmt.Errorf("%w: index %d term %d after index %d term %d", errBadRecord, rec.index, rec.term, prev.index, prev.term)
+		return record{}, fmt.Errorf("%w: index %d term %d after index %d term %d", errBadRecord, rec.index, rec.term,
+			prev.index, prev.term)
 	}
 	if rec.size > len(b) {
 		return record{size: rec.size}, errShortRecord

@@ -114,7 +114,8 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 	if r.maps[0], err = unix.Mmap(fd, 0, int(size), protectionRW, mappingOptions); err != nil {
 		return os.NewSyscallError("mmap of an io_uring", err)
 	}
-	if r.maps[1], err = unix.Mmap(fd, offsetSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), protectionRW, mappingOptions); err != nil {
+	if r.maps[1], err = unix.Mmap(fd, offsetSQEs, int(p.sqEntries)*int(unsafe.Sizeof(sqe{})), protectionRW,
+		mappingOptions); err != nil {
 		return os.NewSyscallError("mmap of an io_uring", err)
 	}
 	at := func(off uint32) unsafe.Pointer { return unsafe.Pointer(&r.maps[0][off]) }
@@ -130,7 +131,8 @@ func (r *ring) open(fd int, p *ringParams) (err error) {
 	}
 	r.event = os.NewFile(uintptr(event), "eventfd")
 	number := int32(event)
-	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), registerEvent, uintptr(unsafe.Pointer(&number)), 1, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), registerEvent,
+		uintptr(unsafe.Pointer(&number)), 1, 0, 0); errno != 0 {
 		return os.NewSyscallError("io_uring_register", errno)
 	}
 	r.ready = func(fd uintptr) bool {
@@ -174,8 +176,9 @@ func (r *ring) writeSync(f osFile, bufs [][]byte, off int64) error {
 	}
 	fd := int32(f.Fd())
 	end, err := r.carryOut(
-		sqe{opcode: opWritev, flags: linkNext | silentSuccess, fd: fd, off: uint64(off), addr: uint64(uintptr(unsafe.Pointer(&r.iovs[0]))),
-			len: uint32(len(r.iovs))},
+		sqe{opcode: opWritev, flags: linkNext | silentSuccess, fd: fd, off: uint64(off),
+			addr: uint64(uintptr(unsafe.Pointer(&r.iovs[0]))),
+			len:  uint32(len(r.iovs))},
 		sqe{opcode: opFsync, fd: fd, opFlags: fsyncData})
 	if err != nil {
 		return err

@@ -77,7 +77,9 @@ func TestRotationWaitsForLittle(t *testing.T) {
 			}
 		}
 		if want := map[bool][2]int{true: {3, 0}, false: {4, 1}}[ahead]; [...]int{waits, creates} != want {
-			t.Errorf("made ahead: %t: a commit that closes a segment waits %d times for the disk and makes %d files, want %v: %q", ahead, waits, creates, want, ops)
+			t.Errorf(
+				"made ahead: %t: a commit that closes a segment waits %d times for the disk and makes %d files, want %v: %q", ahead,
+				waits, creates, want, ops)
 		}
 		ok(t, l.Close())
 	}
@@ -246,8 +248,8 @@ func TestSpareIsLeft(t *testing.T) {
 	ok(t, err)
 	want := describe(t, goldenDisk(t, newest))
 	for what, b := range map[string][]byte{
-		"nothing": nil, "zeros": make([]byte, 1<<20), "a header": append(bytes.Clone(segment[:200]), make([]byte, 1000)...), "a segment": segment,
-		"anything": bytes.Repeat([]byte{0xA5}, 5000),
+		"nothing": nil, "zeros": make([]byte, 1<<20), "a header": append(bytes.Clone(segment[:200]), make([]byte, 1000)...),
+		"a segment": segment, "anything": bytes.Repeat([]byte{0xA5}, 5000),
 	} {
 		fsys := goldenDisk(t, newest)
 		fsys.WriteFile(spare, b)

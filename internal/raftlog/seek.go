@@ -28,7 +28,8 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 	i := sort.Search(len(heads), func(i int) bool { return !set.ContainsSet(heads[i].ledger.gtids) }) - 1
 	if i < 0 {
 		missing := heads[0].ledger.gtids.Subtract(set)
-		return 0, nil, fmt.Errorf("%w: transactions %s lie below the log's first index %d", ErrPurged, clipText(missing.String()), heads[0].first)
+		return 0, nil, fmt.Errorf("%w: transactions %s lie below the log's first index %d", ErrPurged,
+			clipText(missing.String()), heads[0].first)
 	}
 	head := heads[i]
 	index, fde = upTo+1, head.ledger.barrier.FDE

@@ -63,7 +63,8 @@ type segment struct {
 
 func newSegment(dir string, first uint64, f File, head segmentHead, seal sealing, headSize int64) *segment {
 	name := segmentName(first)
-	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal, last: first - 1, end: headSize}
+	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal,
+		last: first - 1, end: headSize}
 	s.refs.Store(1)
 	return s
 }

@@ -77,7 +77,8 @@ func decodeState(b []byte) (state, error) {
 		return state{}, fmt.Errorf("%w: state file format %d, this program knows %d", ErrNewer, v, stateVersion)
 	}
 	var s state
-	for i, p := range [...]*uint64{&s.seq, &s.cluster, &s.node, &s.term, &s.vote, &s.commit, &s.durable, &s.first, &s.confIndex} {
+	for i, p := range [...]*uint64{&s.seq, &s.cluster, &s.node, &s.term, &s.vote, &s.commit, &s.durable, &s.first,
+		&s.confIndex} {
 		*p = le.Uint64(b[8+8*i:])
 	}
 	s.resetting = le.Uint32(b[80:])&stateResetBit != 0
@@ -149,7 +150,8 @@ func (sf *stateFile) load(name string) error {
 		return unread
 	}
 	if !found {
-		return fmt.Errorf("%w: %s: neither copy of term and vote is readable: this node must rejoin under a new id", ErrCorrupt, name)
+		return fmt.Errorf("%w: %s: neither copy of term and vote is readable: this node must rejoin under a new id",
+			ErrCorrupt, name)
 	}
 	sf.synced = sf.state
 	return nil

@@ -120,7 +120,8 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 		}
 	}
 	if r.Last < r.Durable {
-		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id", ErrCorrupt, dir, r.Last, r.Durable)
+		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
+			ErrCorrupt, dir, r.Last, r.Durable)
 	}
 	return nil
 }
@@ -187,11 +188,14 @@ func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) 
 // joins checks that the segment after s continues where s ends.
 func (r *Report) joins(s *segment, next *segmentHead) error {
 	if s.last+1 != next.first || r.LastTerm != next.prevTerm || s.lastCRC() != next.prevCRC {
-		return fmt.Errorf("%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
-			"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, r.LastTerm, next.first-1, next.prevTerm)
+		return fmt.Errorf(
+			"%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
+				"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, r.LastTerm, next.first-1,
+			next.prevTerm)
 	}
 	if !r.GTIDs.Equal(next.ledger.gtids) {
-		return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it", ErrCorrupt, s.last)
+		return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it",
+			ErrCorrupt, s.last)
 	}
 	return nil
 }
@@ -236,7 +240,8 @@ func (e *EntryInfo) line() string {
 	m := e.Meta
 	switch {
 	case m != nil:
-		fmt.Fprintf(&b, "%v\tnode %d incarnation %d\t%v..%d:%d\t%d bytes", m.Kind, m.Node, m.Incarnation, m.Start, m.End.File, m.End.Off, len(e.Events))
+		fmt.Fprintf(&b, "%v\tnode %d incarnation %d\t%v..%d:%d\t%d bytes", m.Kind, m.Node, m.Incarnation, m.Start, m.End.File,
+			m.End.Off, len(e.Events))
 		for _, f := range []struct {
 			flag Flags
 			name string

@@ -117,14 +117,17 @@ func rank(v api.ClusterView, m api.MemberView) int {
 // refuse says why a run should not begin; nil: it may.
 func refuse(v api.ClusterView, o Options) error {
 	if v.Pause != nil {
-		return api.Errorf(api.KindConflict, "automatic failover is paused, so no node would take over if one failed meanwhile").With("end it with `trireme resume`")
+		return api.Errorf(api.KindConflict,
+			"automatic failover is paused, so no node would take over if one failed meanwhile").
+			With("end it with `trireme resume`")
 	}
 	if sick := unhealthy(v); sick != "" {
 		return api.Errorf(api.KindNotReady, "%s; all nodes must be healthy before one is taken out", sick).
 			With("repair it, or take it out of the cluster with `trireme remove`")
 	}
 	if voters := voters(v); voters < 3 && !o.AcceptOutage {
-		return api.Errorf(api.KindNeeded, "with %d voter(s) no majority is left while one of them restarts: writes are refused until it is back", voters).
+		return api.Errorf(api.KindNeeded,
+			"with %d voter(s) no majority is left while one of them restarts: writes are refused until it is back", voters).
 			With("add nodes, or accept that with --accept-outage")
 	}
 	return nil
@@ -216,7 +219,9 @@ func (o Options) turn(ctx context.Context, v api.ClusterView, name string) (Step
 	}
 	step.After, step.Seconds = versions(*member(v, name)), time.Since(began).Seconds()
 	if o.Upgrade && step.After == step.Before {
-		return step, v, fmt.Errorf("%s has restarted with what it had (%s): nothing was upgraded there, and no later node was touched", name, step.After)
+		return step, v,
+			fmt.Errorf("%s has restarted with what it had (%s): nothing was upgraded there, and no later node was touched", name,
+				step.After)
 	}
 	o.Say("%s: healthy again after %.0f s (%s)", name, step.Seconds, step.After)
 	return step, v, nil
@@ -232,8 +237,9 @@ func (o Options) mayMove(v api.ClusterView) error {
 	from := series(member(v, v.Leader).MySQL.Version)
 	for _, m := range v.Members {
 		if m.MySQL != nil && m.Name != v.Leader && series(m.MySQL.Version) != from {
-			return o.Confirm(fmt.Sprintf("Leadership moves from MySQL %s to MySQL %s now. Once writes are there, no older server can follow, and the only way back is a backup.",
-				from, series(m.MySQL.Version)))
+			return o.Confirm(
+				fmt.Sprintf("Leadership moves from MySQL %s to MySQL %s now. Once writes are there, no older server can follow, and the only way back is a backup.",
+					from, series(m.MySQL.Version)))
 		}
 	}
 	return nil

@@ -28,7 +28,8 @@ func cluster() *scripted {
 	s := &scripted{back: 2, restarted: func(m *api.MemberView) { m.Daemon.PID += 100 }}
 	s.v = api.ClusterView{Cluster: "c", Term: 7, Leader: "n1"}
 	for i, role := range []string{api.RoleLeader, api.RoleFollower, api.RoleFollower, api.RoleLogger, api.RoleLearner} {
-		m := api.MemberView{Name: fmt.Sprintf("n%d", i+1), Role: role, State: api.StateHealthy, Raft: api.RaftView{Voter: role != api.RoleLearner},
+		m := api.MemberView{Name: fmt.Sprintf("n%d", i+1), Role: role, State: api.StateHealthy,
+			Raft:   api.RaftView{Voter: role != api.RoleLearner},
 			Daemon: api.DaemonView{PID: i + 1, Version: "1.0", API: fmt.Sprintf("db%d:8008", i+1)}}
 		if role != api.RoleLogger {
 			m.MySQL = &api.MySQLView{PID: 50 + i, Epoch: fmt.Sprintf("%d", i), Version: "9.7.4"}
@@ -282,7 +283,8 @@ func TestSaysWhatItWaitsFor(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "n5 has not restarted") || len(res.Left) != 5 {
 		t.Errorf("%v, left %v", err, res.Left)
 	}
-	if last := said[len(said)-1]; !strings.Contains(last, "n5 has not restarted") || !strings.Contains(last, "1h0m0s at most") {
+	if last := said[len(said)-1]; !strings.Contains(last, "n5 has not restarted") ||
+		!strings.Contains(last, "1h0m0s at most") {
 		t.Errorf("%q", said)
 	}
 }

@@ -57,10 +57,15 @@ func (c *callers) enter(from netip.Addr, l Limits) (leave func(), err error) {
 		c.by[from] = k
 	}
 	if l.Conns > 0 && k.open >= l.Conns {
-		return nil, fmt.Errorf("%d connections of %s through this Trireme router are open; router.max_conns_per_address allows no more", k.open, from)
+		return nil,
+			fmt.Errorf("%d connections of %s through this Trireme router are open; router.max_conns_per_address allows no more",
+				k.open, from)
 	}
 	if l.Rate > 0 && !k.rate.Allow() {
-		return nil, fmt.Errorf("more than %d new connections a second from %s to this Trireme router; router.max_conn_rate allows no more", l.Rate, from)
+		return nil,
+			fmt.Errorf(
+				"more than %d new connections a second from %s to this Trireme router; router.max_conn_rate allows no more", l.Rate,
+				from)
 	}
 	k.open++
 	return func() {
@@ -112,7 +117,8 @@ func named(c *net.TCPConn, balancer netip.AddrPort) (netip.AddrPort, error) {
 		return balancer, fmt.Errorf("header of the PROXY protocol from %s: %w", balancer, err)
 	}
 	if r.Buffered() > 0 {
-		return balancer, errors.New("bytes after the PROXY protocol header from " + balancer.String() + ", before the server's greeting")
+		return balancer, errors.New("bytes after the PROXY protocol header from " + balancer.String() +
+			", before the server's greeting")
 	}
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return balancer, err

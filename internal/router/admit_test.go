@@ -22,7 +22,8 @@ import (
 func refusedWith(t *testing.T, c client, code uint16, text string) {
 	t.Helper()
 	b, err := io.ReadAll(c)
-	if err != nil || len(b) < 8 || b[4] != 0xff || binary.LittleEndian.Uint16(b[5:]) != code || !strings.Contains(string(b[7:]), text) {
+	if err != nil || len(b) < 8 || b[4] != 0xff || binary.LittleEndian.Uint16(b[5:]) != code ||
+		!strings.Contains(string(b[7:]), text) {
 		t.Fatalf("%q, %v", b, err)
 	}
 }
@@ -104,7 +105,9 @@ func TestRateIsKept(t *testing.T) {
 	for i, addr := range []string{r.RWAddr(), r.ROAddr(), r.SplitAddr()} {
 		eventually(t, "it is refused", func() bool {
 			e, refused := errors.AsType[*mysqlwire.ServerError](login("127.0.0.1", addr))
-			return refused && e.Code == erTooManyConnections && strings.Contains(e.Message, "more than 1 new connections a second from 127.0.0.1") && strings.Contains(e.Message, "router.max_conn_rate")
+			return refused && e.Code == erTooManyConnections &&
+				strings.Contains(e.Message, "more than 1 new connections a second from 127.0.0.1") &&
+				strings.Contains(e.Message, "router.max_conn_rate")
 		})
 		if err := login(fmt.Sprintf("127.0.1.%d", i+1), addr); err != nil {
 			t.Errorf("another address: %v", err)
@@ -126,7 +129,8 @@ func TestIPv6(t *testing.T) {
 		return wireServerAt(t, l)
 	}
 	s := &split{T: t, leader: at(), followers: []*wireServer{at()}}
-	s.r = start(t, Config{RWListen: "[::1]:0", ROListen: "[::1]:0", SplitListen: "[::1]:0", Sessions: true, TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit, Limits: Limits{Conns: 3}})
+	s.r = start(t, Config{RWListen: "[::1]:0", ROListen: "[::1]:0", SplitListen: "[::1]:0", Sessions: true,
+		TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit, Limits: Limits{Conns: 3}})
 	s.r.SetView(View{RW: s.leader.target("1"), RO: []Target{*s.followers[0].target("2")}})
 	rw, ro, both := s.connect(s.r.RWAddr()), s.connect(s.r.ROAddr()), s.connect(s.r.SplitAddr())
 	run(t, rw, "INSERT 1")
@@ -152,7 +156,8 @@ func TestBalancersHeader(t *testing.T) {
 	target := s.target("1")
 	behind.SetView(View{RW: &target})
 	plain.SetView(View{RW: &target})
-	v2, err := proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:4000")), net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::2]:6446"))).Format()
+	v2, err := proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:4000")),
+		net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::2]:6446"))).Format()
 	if err != nil {
 		t.Fatal(err)
 	}

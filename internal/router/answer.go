@@ -45,7 +45,8 @@ func silent(command byte) bool { return command == comStmtSendLong || command ==
 // connection.
 func understood(command byte) bool {
 	switch command {
-	case comChangeUser, 0x12, 0x13, 0x14, 0x15, 0x1e: // BINLOG_DUMP, TABLE_DUMP, CONNECT_OUT, REGISTER_SLAVE, BINLOG_DUMP_GTID
+	// BINLOG_DUMP, TABLE_DUMP, CONNECT_OUT, REGISTER_SLAVE, BINLOG_DUMP_GTID
+	case comChangeUser, 0x12, 0x13, 0x14, 0x15, 0x1e:
 		return false
 	}
 	return command != 0 && command <= comResetConnection

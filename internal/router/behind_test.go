@@ -106,14 +106,15 @@ func TestNotSentAgain(t *testing.T) {
 		underWay
 		want uint16
 	}{
-		"in a transaction: ROLLBACK TO":        {query("ROLLBACK TO s", "START TRANSACTION"), lost},
-		"in a transaction: COMMIT":             {query("COMMIT", "START TRANSACTION"), unknown},
-		"in a transaction: COMMIT, prepared":   {executed("COMMIT", "START TRANSACTION"), unknown},
-		"in a transaction: SET":                {query("SET autocommit=1", "START TRANSACTION"), unknown},
-		"in a transaction: BEGIN":              {query("BEGIN", "START TRANSACTION"), unknown},
-		"in a transaction: SELECT":             {query("SELECT 1", "START TRANSACTION"), lost},
-		"in a transaction: ping":               {underWay{[]string{"START TRANSACTION"}, "", comPing, "", "ping"}, lost},
-		"in a transaction: COM_STMT_PREPARE":   {underWay{[]string{"START TRANSACTION"}, "", comStmtPrepare, "INSERT 1", "prepare INSERT 1"}, lost},
+		"in a transaction: ROLLBACK TO":      {query("ROLLBACK TO s", "START TRANSACTION"), lost},
+		"in a transaction: COMMIT":           {query("COMMIT", "START TRANSACTION"), unknown},
+		"in a transaction: COMMIT, prepared": {executed("COMMIT", "START TRANSACTION"), unknown},
+		"in a transaction: SET":              {query("SET autocommit=1", "START TRANSACTION"), unknown},
+		"in a transaction: BEGIN":            {query("BEGIN", "START TRANSACTION"), unknown},
+		"in a transaction: SELECT":           {query("SELECT 1", "START TRANSACTION"), lost},
+		"in a transaction: ping":             {underWay{[]string{"START TRANSACTION"}, "", comPing, "", "ping"}, lost},
+		"in a transaction: COM_STMT_PREPARE": {underWay{[]string{"START TRANSACTION"}, "", comStmtPrepare, "INSERT 1",
+			"prepare INSERT 1"}, lost},
 		"before a transaction: SET":            {query("SET a = 1", "SET TRANSACTION READ ONLY"), lost},
 		"several, SET first":                   {query("SET a = 1; INSERT 1"), ended},
 		"several, ROLLBACK first":              {query("ROLLBACK; INSERT 1"), unknown},

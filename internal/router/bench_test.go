@@ -90,7 +90,8 @@ func newQueryServer(b *testing.B, rows int) net.Listener {
 			}
 			wg.Go(func() {
 				defer c.Close()
-				if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4"}); err != nil {
+				if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword,
+					Version: "9.7.4"}); err != nil {
 					return
 				}
 				in := make([]byte, 5+len(benchQuery))
@@ -116,7 +117,8 @@ func queries(b *testing.B, addr string, rows int, ready func()) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		login := mysqlwire.ClientConfig{User: "app", Password: wirePassword, Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
+		login := mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+			Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
 		if _, err := mysqlwire.Login(b.Context(), c, login); err != nil {
 			b.Fatal(err)
 		}

@@ -205,7 +205,8 @@ func (s *session) lostTransaction() error {
 	}
 	said := rolledBack()
 	if s.state.unsure {
-		said = unknown("a statement failed and then the server changed: whether that statement has committed the open transaction is not known")
+		said =
+			unknown("a statement failed and then the server changed: whether that statement has committed the open transaction is not known")
 	}
 	s.forgetTransaction()
 	if s.r1-s.r0 >= 9 && s.buf[s.r0+4] == comStmtExecute {
@@ -297,7 +298,8 @@ func (s *session) lost(j *job, a *answer) error {
 	if s.closedAlone(l) {
 		return errEnd
 	}
-	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.trace.thread, Index: s.trace.base, Others: s.trace.behind}
+	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.trace.thread, Index: s.trace.base,
+		Others: s.trace.behind}
 	if sent.Others >= countless || j.transactions() > 1 {
 		sent.Others = -1
 	}
@@ -367,7 +369,8 @@ func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
 	case known == OutcomeCommitted:
 		return committed()
 	}
-	return unknown("the outcome of this statement is not known: the server changed while it was under way; look before you repeat it")
+	return unknown(
+		"the outcome of this statement is not known: the server changed while it was under way; look before you repeat it")
 }
 
 // committed is told of a statement whose result, its counts and ids, was lost: an OK would have to make them up.
@@ -380,7 +383,8 @@ func committed() *mysqlwire.ServerError {
 func (s *session) notPortable() *mysqlwire.ServerError {
 	s.r.count(s.port, func(p *PortStats) { p.NotCarried++ })
 	return &mysqlwire.ServerError{Code: mysqlwire.CodeServerShutdown, State: "08S01",
-		Message: "Trireme: the server changed, and this session cannot be carried over: it has " + s.state.reason + "; connect again"}
+		Message: "Trireme: the server changed, and this session cannot be carried over: it has " + s.state.reason +
+			"; connect again"}
 }
 
 // cannot ends a session that turns out not to be portable only now.
@@ -457,12 +461,14 @@ func (s *session) resume() (refused *mysqlwire.ServerError, err error) {
 func passes(err error) bool {
 	if server, ok := errors.AsType[*mysqlwire.ServerError](err); ok {
 		switch server.Code {
-		case mysqlwire.CodeServerShutdown, mysqlwire.CodeTooManyConns, erTooManyUserConnections, erUserLimitReached, erOfflineMode:
+		case mysqlwire.CodeServerShutdown, mysqlwire.CodeTooManyConns, erTooManyUserConnections, erUserLimitReached,
+			erOfflineMode:
 			return true
 		}
 		return false
 	}
-	for _, never := range []error{mysqlwire.ErrMalformed, mysqlwire.ErrSequence, mysqlwire.ErrTooLarge, mysqlwire.ErrAuthPlugin, errAnswer} {
+	for _, never := range []error{mysqlwire.ErrMalformed, mysqlwire.ErrSequence, mysqlwire.ErrTooLarge,
+		mysqlwire.ErrAuthPlugin, errAnswer} {
 		if errors.Is(err, never) {
 			return false
 		}
@@ -492,7 +498,8 @@ func (s *session) rebuild(ctx context.Context, l *link) error {
 		return err
 	}
 	if want := s.login.response.Capabilities & s.login.greeting.Capabilities &^ mysqlwire.CapSSL; want&^greeting.Capabilities != 0 {
-		return &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake, State: "08S01", Message: "it offers less of the protocol than the one before"}
+		return &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake, State: "08S01",
+			Message: "it offers less of the protocol than the one before"}
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = l.server.SetDeadline(deadline)

@@ -88,7 +88,8 @@ type refusal struct {
 
 // connect finds a target, dials it and registers the connection, waiting for views and trying again until ctx ends.
 // s is the session that goes on there; nil: a new connection.
-func (r *Router) connect(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, s *session) (*link, refusal) {
+func (r *Router) connect(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, s *session) (*link,
+	refusal) {
 	var tried []Target // in the present view
 	shown, sure, done := r.shown(ctx, p)
 	defer done()
@@ -178,7 +179,8 @@ func (r *Router) leastLoaded(tried []Target) (best Target, found bool) {
 }
 
 // join dials the target. It gives nil, nil when the view turned against the target meanwhile.
-func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, t Target, s *session) (*link, error) {
+func (r *Router) join(ctx context.Context, p *port, client *nbio.Conn, from netip.AddrPort, t Target,
+	s *session) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a := &attempt{port: p, target: t, cancel: cancel}
@@ -300,7 +302,8 @@ func (r *Router) nobody(p *port) refusal {
 	if p.readOnly {
 		what = "no node can serve reads"
 	}
-	text := fmt.Sprintf("Trireme: %s now (waited %v); if a majority of the nodes is up this ends by itself, see `trireme status`",
-		what, r.cfg.HoldTimeout)
+	text :=
+		fmt.Sprintf("Trireme: %s now (waited %v); if a majority of the nodes is up this ends by itself, see `trireme status`",
+			what, r.cfg.HoldTimeout)
 	return refusal{erOptionPreventsStatement, text}
 }

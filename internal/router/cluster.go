@@ -178,7 +178,8 @@ func ask(conn *mysqlwire.Conn, command []byte, deprecateEOF bool, row func(strin
 
 // readAnswer reads the answer to a COM_QUERY and calls each for its packets; columns is not 0 where one is a row. An
 // ERR packet is the error.
-func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, columns int) error) (status uint16, err error) {
+func readAnswer(conn *mysqlwire.Conn, deprecateEOF bool, each func(p []byte, columns int) error) (status uint16,
+	err error) {
 	a, columns := newAnswer(comQuery, deprecateEOF), 0
 	for a.state != answerDone {
 		p, err := conn.ReadPacket()

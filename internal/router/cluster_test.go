@@ -56,13 +56,16 @@ const everything = "GRANT REPLICATION CLIENT ON *.* TO `dba`@`%`"
 func clusterView() api.ClusterView {
 	lag, bytes := 0.25, uint64(7)
 	since := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
-	return api.ClusterView{Cluster: "shop", Generation: 2, Term: 5, Leader: "n1", CommitIndex: 42, Pause: &api.PauseView{Since: since},
+	return api.ClusterView{Cluster: "shop", Generation: 2, Term: 5, Leader: "n1", CommitIndex: 42,
+		Pause:    &api.PauseView{Since: since},
 		Failover: api.FailoverView{To: "n2", Seconds: 0.3, HostLostSeconds: 1.8},
 		Members: []api.MemberView{
-			{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{Voter: true, Weight: 100, Term: 5, Last: 43, Commit: 42, Applied: 42, Durable: 40, Zone: "a"},
-				MySQL: &api.MySQLView{Host: "h1", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}, Daemon: api.DaemonView{API: "h1:8008"},
-				Router: api.RouterView{TiedSessions: map[string]int{"user locks": 3}}},
-			{Name: "n2", Role: "logger", State: "down", Reason: "silent", Warnings: []string{"one", "two"}, Router: api.RouterView{TiedSessions: map[string]int{"XA": 1}}},
+			{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{Voter: true, Weight: 100, Term: 5, Last: 43,
+				Commit: 42, Applied: 42, Durable: 40, Zone: "a"},
+				MySQL:  &api.MySQLView{Host: "h1", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes},
+				Daemon: api.DaemonView{API: "h1:8008"}, Router: api.RouterView{TiedSessions: map[string]int{"user locks": 3}}},
+			{Name: "n2", Role: "logger", State: "down", Reason: "silent", Warnings: []string{"one", "two"},
+				Router: api.RouterView{TiedSessions: map[string]int{"XA": 1}}},
 		}}
 }
 
@@ -102,25 +105,30 @@ func cells(t *testing.T, c *sql.Conn, q string) (columns []string, rows [][]stri
 // A privileged session sees the cluster, outside of a transaction and within, and nothing but the question for its
 // rights reaches its server.
 func TestShowCluster(t *testing.T) {
-	f := &fakeCluster{view: clusterView(), event: []api.Event{{Kind: "fence", Node: "n1", Message: "old"}, {Kind: "switchover", Node: "n2", Term: 5, Message: "new", From: "n1", To: "n2", GapMS: 12.5,
-		Time: time.Date(2026, 3, 4, 5, 6, 7, 8_000_000, time.UTC)}}}
+	f := &fakeCluster{view: clusterView(), event: []api.Event{{Kind: "fence", Node: "n1", Message: "old"},
+		{Kind: "switchover", Node: "n2", Term: 5, Message: "new", From: "n1", To: "n2", GapMS: 12.5,
+			Time: time.Date(2026, 3, 4, 5, 6, 7, 8_000_000, time.UTC)}}}
 	_, from, _, c := wireSession(t, Config{Cluster: f})
 	from.set(func(w *wireServer) {
 		w.rows = answers("GRANT USAGE ON *.* TO `dba`@`%`", "GRANT PROCESS ON *.* TO `dba`@`%`")
 	})
 	columns, rows := cells(t, c, "SHOW TRIREME STATUS")
-	if want := "cluster generation term leader commit_index pause_since pause_until failover_to failover_seconds failover_host_lost_seconds failover_problem commit_rules tied_sessions"; strings.Join(columns, " ") != want {
+	if want :=
+		"cluster generation term leader commit_index pause_since pause_until failover_to failover_seconds failover_host_lost_seconds failover_problem commit_rules tied_sessions"; strings.Join(columns, " ") != want {
 		t.Errorf("columns %q", columns)
 	}
-	if want := `shop 2 5 n1 42 2026-03-04T05:06:07.000Z - n2 0.3 1.8 - - {"user locks":3}`; len(rows) != 1 || strings.Join(rows[0], " ") != want {
+	if want := `shop 2 5 n1 42 2026-03-04T05:06:07.000Z - n2 0.3 1.8 - - {"user locks":3}`; len(rows) != 1 ||
+		strings.Join(rows[0], " ") != want {
 		t.Errorf("rows %q", rows)
 	}
 	run(t, c, "START TRANSACTION")
 	columns, rows = cells(t, c, "/* x */ show trireme members; -- y")
-	if want := "name role state lag_seconds lag_bytes voter weight zone term last commit applied durable host port version read_only api reason warnings"; strings.Join(columns, " ") != want {
+	if want :=
+		"name role state lag_seconds lag_bytes voter weight zone term last commit applied durable host port version read_only api reason warnings"; strings.Join(columns, " ") != want {
 		t.Errorf("columns %q", columns)
 	}
-	want := []string{"n1 leader healthy 0.25 7 1 100 a 5 43 42 42 40 h1 3306 9.7.4 0 h1:8008 - -", "n2 logger down - - 0 0 - - - - - - - - - - - silent one; two"}
+	want := []string{"n1 leader healthy 0.25 7 1 100 a 5 43 42 42 40 h1 3306 9.7.4 0 h1:8008 - -",
+		"n2 logger down - - 0 0 - - - - - - - - - - - silent one; two"}
 	if len(rows) != 2 || strings.Join(rows[0], " ") != want[0] || strings.Join(rows[1], " ") != want[1] {
 		t.Errorf("rows %q", rows)
 	}
@@ -128,14 +136,16 @@ func TestShowCluster(t *testing.T) {
 	if want := "time kind node term index message gap_ms from to cause gtids"; strings.Join(columns, " ") != want {
 		t.Errorf("columns %q", columns)
 	}
-	if want := "2026-03-04T05:06:07.008Z switchover n2 5 - new 12.5 n1 n2 - -"; len(rows) != 1 || strings.Join(rows[0], " ") != want {
+	if want := "2026-03-04T05:06:07.008Z switchover n2 5 - new 12.5 n1 n2 - -"; len(rows) != 1 ||
+		strings.Join(rows[0], " ") != want {
 		t.Errorf("rows %q", rows)
 	}
 	if columns, rows = cells(t, c, "SHOW TRIREME HISTORY LIMIT 0"); len(columns) != 11 || len(rows) != 0 {
 		t.Errorf("%q %q", columns, rows)
 	}
 	run(t, c, "COMMIT")
-	if got := from.take(); !slices.Equal(got, []string{"SHOW GRANTS", "START TRANSACTION", "SHOW GRANTS", "SHOW GRANTS", "SHOW GRANTS", "COMMIT"}) {
+	if got := from.take(); !slices.Equal(got, []string{"SHOW GRANTS", "START TRANSACTION", "SHOW GRANTS", "SHOW GRANTS",
+		"SHOW GRANTS", "COMMIT"}) {
 		t.Errorf("the server was sent %q", got)
 	}
 	f.err = context.DeadlineExceeded
@@ -293,7 +303,8 @@ func TestAppendRows(t *testing.T) {
 }
 
 // plainStatements are not the router's; most are known not to be by their first two letters.
-var plainStatements = []string{benchQuery, "SELECT 1", "SET autocommit=0", "COMMIT", "INSERT INTO t VALUES (1)", "call p(1)", "SHOW TABLES", "/* app:shop */ SELECT c FROM t"}
+var plainStatements = []string{benchQuery, "SELECT 1", "SET autocommit=0", "COMMIT", "INSERT INTO t VALUES (1)",
+	"call p(1)", "SHOW TABLES", "/* app:shop */ SELECT c FROM t"}
 
 // A statement that the router does not handle costs no memory, and little time.
 func TestOwnDoesNotAllocate(t *testing.T) {

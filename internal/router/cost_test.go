@@ -94,7 +94,8 @@ func statements(kind string) (play []statement) {
 		play = append(play, statement{mysqlwire.AppendPacket(nil, 0, append([]byte{comQuery}, text...)), answer})
 	}
 	ok := func(status uint16) []byte {
-		return mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusAutocommit | status}))
+		return mysqlwire.AppendPacket(nil, 1,
+			mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusAutocommit | status}))
 	}
 	switch kind {
 	case "small":
@@ -127,7 +128,8 @@ func statements(kind string) (play []statement) {
 // newPlayer is a server that thinks before each answer.
 func newPlayer(b *testing.B, play []statement, think time.Duration) (addr string) {
 	l := handled(b, func(c net.Conn) {
-		if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4"}); err != nil {
+		if _, err := mysqlwire.Accept(b.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword,
+			Version: "9.7.4"}); err != nil {
 			return
 		}
 		in := make([]byte, 1024)
@@ -184,7 +186,8 @@ func startCostRouter(b *testing.B, name, server string, sessions int) *costRoute
 		}
 		addr = strings.TrimSpace(line)
 	}
-	login := mysqlwire.ClientConfig{User: "app", Password: wirePassword, Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
+	login := mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+		Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
 	for range sessions {
 		var c net.Conn
 		eventually(b, "a connection", func() (ok bool) {
@@ -235,8 +238,10 @@ func (r *costRouter) startMySQLRouter(b *testing.B, program, server string) (add
 	if _, err := os.Stat(plugins); err != nil {
 		plugins = "/usr/lib/mysqlrouter/plugin"
 	}
-	conf := "[DEFAULT]\nlogging_folder=" + dir + "\nruntime_folder=" + dir + "\ndata_folder=" + dir + "\nplugin_folder=" + plugins + "\n[logger]\nlevel=WARNING\n" +
-		"[routing:cost]\nbind_address=127.0.0.1\nbind_port=" + port + "\ndestinations=" + server + "\nrouting_strategy=first-available\nprotocol=classic\n" +
+	conf := "[DEFAULT]\nlogging_folder=" + dir + "\nruntime_folder=" + dir + "\ndata_folder=" + dir + "\nplugin_folder=" +
+		plugins + "\n[logger]\nlevel=WARNING\n" +
+		"[routing:cost]\nbind_address=127.0.0.1\nbind_port=" + port + "\ndestinations=" + server +
+		"\nrouting_strategy=first-available\nprotocol=classic\n" +
 		"client_ssl_mode=PASSTHROUGH\nserver_ssl_mode=AS_CLIENT\n"
 	file := filepath.Join(dir, "mysqlrouter.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {

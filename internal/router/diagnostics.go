@@ -103,7 +103,8 @@ func variablesQuery(names []string) string {
 	var q strings.Builder
 	q.WriteString("SELECT CONCAT_WS(0x2C")
 	for _, name := range names {
-		q.WriteString(", CONVERT(CONCAT_WS(':', JSON_TYPE(JSON_EXTRACT(JSON_ARRAY(" + name + "), '$[0]')), HEX(" + name + ")) USING ascii)")
+		q.WriteString(", CONVERT(CONCAT_WS(':', JSON_TYPE(JSON_EXTRACT(JSON_ARRAY(" + name + "), '$[0]')), HEX(" + name +
+			")) USING ascii)")
 	}
 	q.WriteString(") LIMIT 1")
 	return q.String()

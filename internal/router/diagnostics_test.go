@@ -62,7 +62,8 @@ func TestGetDiagnosticsFails(t *testing.T) {
 
 // Variables that are lost with the follower end the session, rather than have no value without an error.
 func TestGetDiagnosticsLost(t *testing.T) {
-	for name, next := range map[string]string{"a write": "INSERT 1", "a read": "SELECT 2", "its like": "GET DIAGNOSTICS @m = NUMBER"} {
+	for name, next := range map[string]string{"a write": "INSERT 1", "a read": "SELECT 2",
+		"its like": "GET DIAGNOSTICS @m = NUMBER"} {
 		t.Run(name, func(t *testing.T) {
 			s := newSplit(t, 2, Config{})
 			s.run("SELECT 1", "GET DIAGNOSTICS @n = NUMBER")
@@ -83,7 +84,8 @@ func TestGetDiagnosticsReset(t *testing.T) {
 	for _, command := range []struct {
 		c    byte
 		text string
-	}{{comQuery, "SELECT 1"}, {comQuery, "GET DIAGNOSTICS @n = NUMBER"}, {comResetConnection, ""}, {comQuery, "INSERT 1"}} {
+	}{{comQuery, "SELECT 1"}, {comQuery, "GET DIAGNOSTICS @n = NUMBER"}, {comResetConnection, ""},
+		{comQuery, "INSERT 1"}} {
 		if code := say(t, c, command.c, command.text); code != 0 {
 			t.Fatalf("%v: %d", command, code)
 		}

@@ -137,8 +137,9 @@ func (l *link) watched(r *Router, p []byte) (over bool, err error) {
 
 // unsurePurged is told instead of what is purged. Debezium takes that for what it has, too, unless it finds in
 // gtid_executed that it has not.
-var unsurePurged = &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: "Trireme: no majority said what is committed when this session began, " +
-	"so what this server has and what is purged cannot be compared; connect again later, see `trireme status`"}
+var unsurePurged = &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00",
+	Message: "Trireme: no majority said what is committed when this session began, " +
+		"so what this server has and what is purged cannot be compared; connect again later, see `trireme status`"}
 
 // question answers a short statement on the stream port if this log knows the answer better than a mysqld; otherwise it
 // passes the statement on. p begins with the packet; rest is what comes after it.
@@ -173,7 +174,8 @@ func (l *link) question(r *Router, found *stop, p []byte) (rest []byte, err erro
 		_, err = l.s.Write(packet)
 		return rest, err
 	}
-	_, err = l.c.Write(mysqlwire.AppendRow(nil, 1, column, value, mysqlwire.StatusAutocommit, l.tap.caps&mysqlwire.CapDeprecateEOF != 0))
+	_, err = l.c.Write(mysqlwire.AppendRow(nil, 1, column, value, mysqlwire.StatusAutocommit,
+		l.tap.caps&mysqlwire.CapDeprecateEOF != 0))
 	return rest, err
 }
 
@@ -324,7 +326,8 @@ func aligned(ask func(query string, row func(string)) error) error {
 
 // noStream words why a binary log is not served here.
 func noStream(why string) *mysqlwire.ServerError {
-	return &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: "Trireme: binary logs are not served here: " + why}
+	return &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
+		Message: "Trireme: binary logs are not served here: " + why}
 }
 
 // takeSet reads the answer to whatItSet.
@@ -347,7 +350,8 @@ func (l *link) ask(query string, row func(string)) error {
 	if l.tap.caps&mysqlwire.CapQueryAttributes != 0 {
 		payload = append(payload, 0, 1)
 	}
-	_, err := ask(mysqlwire.NewConn(l.s, mysqlwire.DefaultMaxPacket), append(payload, query...), l.tap.caps&mysqlwire.CapDeprecateEOF != 0, row)
+	_, err := ask(mysqlwire.NewConn(l.s, mysqlwire.DefaultMaxPacket), append(payload, query...),
+		l.tap.caps&mysqlwire.CapDeprecateEOF != 0, row)
 	return err
 }
 

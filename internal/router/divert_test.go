@@ -30,7 +30,8 @@ func (s *fakeStreams) Purged() string { return "11111111-1111-1111-1111-11111111
 func (s *fakeStreams) Known(_ context.Context, executed gtid.Set) (gtid.Set, error) {
 	own, err := gtid.ParseSet(ownStatements)
 	if !executed.Intersect(own).Empty() && s.unsure {
-		return gtid.Set{}, &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "HY000", Message: "no majority"}
+		return gtid.Set{}, &mysqlwire.ServerError{Code: mysqlwire.CodeServerUnavailable, State: "HY000",
+			Message: "no majority"}
 	}
 	return executed.Subtract(own), err
 }
@@ -116,7 +117,8 @@ func TestDumpIsServed(t *testing.T) {
 		{"read-only, followed", Config{Sessions: true}, (*Router).ROAddr, []string{"SELECT 1"}},
 		{"tied", Config{Sessions: true}, (*Router).RWAddr, []string{"SET @x = 1"}},
 		{"splitting", Config{SplitListen: "127.0.0.1:0"}, (*Router).SplitAddr, []string{"SELECT 1"}},
-		{"of its own", Config{StreamListen: "127.0.0.1:0"}, (*Router).StreamAddr, []string{"SELECT 1", "SET @source_heartbeat_period = 1"}},
+		{"of its own", Config{StreamListen: "127.0.0.1:0"}, (*Router).StreamAddr,
+			[]string{"SELECT 1", "SET @source_heartbeat_period = 1"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, streams := newWireServer(t), &fakeStreams{}
@@ -136,7 +138,8 @@ func TestDumpIsServed(t *testing.T) {
 			streams.mu.Lock()
 			got := streams.served[0]
 			streams.mu.Unlock()
-			if got.Command != mysqlwire.ComBinlogDumpGTID || string(got.Argument) != "which" || got.Beat != 5*time.Second || !got.Replica ||
+			if got.Command != mysqlwire.ComBinlogDumpGTID || string(got.Argument) != "which" || got.Beat != 5*time.Second ||
+				!got.Replica ||
 				got.SemiSync || got.Checksum != "CRC32" || got.Account != "app@%" {
 				t.Fatalf("%+v", got)
 			}
@@ -159,9 +162,12 @@ func TestDumpIsRefused(t *testing.T) {
 		code   uint16
 		want   string
 	}{
-		{"privilege", Config{Streams: &fakeStreams{}}, "GRANT SELECT ON *.* TO `app`@`%`", "0,0,0,CRC32", codePrivilege, "REPLICATION SLAVE"},
-		{"privilege for a schema", Config{Streams: &fakeStreams{}}, "GRANT REPLICATION SLAVE ON `x`.* TO `app`@`%`", "0,0,0,CRC32", codePrivilege, "REPLICATION SLAVE"},
-		{"heartbeat", Config{Streams: &fakeStreams{}}, mayReadIt, "1e30,0,0,CRC32", mysqlwire.CodeSourceFatalDump, "heartbeat"},
+		{"privilege", Config{Streams: &fakeStreams{}}, "GRANT SELECT ON *.* TO `app`@`%`", "0,0,0,CRC32", codePrivilege,
+			"REPLICATION SLAVE"},
+		{"privilege for a schema", Config{Streams: &fakeStreams{}}, "GRANT REPLICATION SLAVE ON `x`.* TO `app`@`%`",
+			"0,0,0,CRC32", codePrivilege, "REPLICATION SLAVE"},
+		{"heartbeat", Config{Streams: &fakeStreams{}}, mayReadIt, "1e30,0,0,CRC32", mysqlwire.CodeSourceFatalDump,
+			"heartbeat"},
 		{"unreadable", Config{Streams: &fakeStreams{}}, mayReadIt, "?", mysqlwire.CodeSourceFatalDump, "character set"},
 		{"no log here", Config{}, mayReadIt, "0,0,0,CRC32", mysqlwire.CodeSourceFatalDump, "router.stream_port"},
 	} {
@@ -339,7 +345,8 @@ func TestStreamPortTellsWhatIsKnown(t *testing.T) {
 		}
 	}
 	streams.unsure = true
-	if _, err := c.QueryRow(t.Context(), "SELECT @@GLOBAL.gtid_executed"); err == nil || !strings.Contains(err.Error(), "no majority") {
+	if _, err := c.QueryRow(t.Context(), "SELECT @@GLOBAL.gtid_executed"); err == nil ||
+		!strings.Contains(err.Error(), "no majority") {
 		t.Fatalf("without a majority: %v", err)
 	}
 	if _, err := c.QueryRow(t.Context(), "SELECT @@gtid_executed"); err != nil {
@@ -364,17 +371,20 @@ func TestStreamShowsWhatIsCommitted(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			leader, follower := newWireServer(t), newWireServer(t)
 			reads := &fakeReads{commit: 5, applied: map[string]uint64{"n-1": 5, "n-2": test.applied}, down: test.down}
-			r := start(t, Config{HoldTimeout: limit, OwnWritesTimeout: test.own, Streams: &fakeStreams{}, StreamListen: "127.0.0.1:0", Reads: reads})
+			r := start(t, Config{HoldTimeout: limit, OwnWritesTimeout: test.own, Streams: &fakeStreams{},
+				StreamListen: "127.0.0.1:0", Reads: reads})
 			r.SetView(View{RW: leader.target("1"), RO: []Target{*follower.target("2")}})
 			c := logInWire(t, r.StreamAddr())
 			if got := r.Stats().ByTarget; got[test.want] != 1 {
 				t.Fatalf("the session is at %v, want %s", got, test.want)
 			}
 			row, err := c.QueryRow(t.Context(), "SELECT @@global.gtid_purged")
-			if test.down == nil && (err != nil || row[0].Text != (&fakeStreams{}).Purged()) || test.down != nil && (err == nil || !strings.Contains(err.Error(), "no majority")) {
+			if test.down == nil && (err != nil || row[0].Text != (&fakeStreams{}).Purged()) || test.down != nil &&
+				(err == nil || !strings.Contains(err.Error(), "no majority")) {
 				t.Fatalf("gtid_purged: %v %v", row, err)
 			}
-			if row, err = c.QueryRow(t.Context(), "SELECT @@global.rpl_semi_sync_source_enabled"); err != nil || row[0].Text != "0" {
+			if row, err = c.QueryRow(t.Context(), "SELECT @@global.rpl_semi_sync_source_enabled"); err != nil ||
+				row[0].Text != "0" {
 				t.Fatalf("after it: %v %v", row, err)
 			}
 			logInWire(t, r.ROAddr())

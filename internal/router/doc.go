@@ -3,11 +3,12 @@
 // With Config.Sessions it follows the protocol on both sides instead, and sessions outlive their servers. It listens on
 // up to four ports:
 //
-//   - The read-write port leads to the leader. While none is known, new connections wait (at most HoldTimeout, at most MaxHeld
-//     of them); then they get a MySQL error packet that says so.
-//   - The read-only port leads to the healthy follower with the fewest connections through this router, and to the leader if
-//     no follower is healthy.
-//   - The split port (Config.SplitListen) sends each statement of a followed session where it belongs: reads to a follower, the rest to the leader.
+//   - The read-write port leads to the leader. While none is known, new connections wait (at most HoldTimeout, at most
+//     MaxHeld of them); then they get a MySQL error packet that says so.
+//   - The read-only port leads to the healthy follower with the fewest connections through this router, and to the
+//     leader if no follower is healthy.
+//   - The split port (Config.SplitListen) sends each statement of a followed session where it belongs: reads to a
+//     follower, the rest to the leader.
 //   - The stream port (Config.StreamListen) serves the committed binary log to replicas and other consumers.
 //
 // The owner tells the router about the cluster with [Router.SetView], as often as it wants; a view equal to the present
@@ -17,8 +18,8 @@
 // read-write connection relies on a view alone: Config.Confirm asks the node that leads whether it still does. SetView
 // closes, both sides at once and with a reset, every connection whose target the new view does not hold any more:
 //
-//   - a read-write connection lives while View.RW has its name, address and epoch; a view without RW closes all of them,
-//     unless KeepRW says that the leader is merely unknown;
+//   - a read-write connection lives while View.RW has its name, address and epoch; a view without RW closes all of
+//     them, unless KeepRW says that the leader is merely unknown;
 //   - a read-only connection lives while View.RO or View.RW has them.
 //
 // SetView returns only after these connections are closed, so a fence can rely on it. There is one exception: a

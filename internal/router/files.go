@@ -36,10 +36,14 @@ func (r *Router) bound() {
 	reserved := min(reservedFiles, limit/2)
 	if fit := (limit - reserved) / each; fit < uint64(r.cfg.MaxConns) {
 		enough := uint64(r.cfg.MaxConns)*each + reservedFiles
-		r.cfg.Logger.Warn("router: open files suffice for fewer connections than router.max_conns; one more is refused with error 1040",
+		r.cfg.Logger.Warn(
+			"router: open files suffice for fewer connections than router.max_conns; one more is refused with error 1040",
 			"connections", fit, "max_conns", r.cfg.MaxConns, "open_files", limit,
 			"do", fmt.Sprintf("raise LimitNOFILE of the unit, or ulimit -n, to %d, or lower router.max_conns", enough))
 		r.cfg.MaxConns = int(fit)
-		r.full = fmt.Sprintf("Too many connections: this Trireme router has open files for %d; raise its LimitNOFILE (ulimit -n) to %d", fit, enough)
+		r.full =
+			fmt.Sprintf(
+				"Too many connections: this Trireme router has open files for %d; raise its LimitNOFILE (ulimit -n) to %d", fit,
+				enough)
 	}
 }

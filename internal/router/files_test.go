@@ -32,7 +32,8 @@ func TestOpenFilesBoundConnections(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d", c.max, c.limit), func(t *testing.T) {
 			openFiles = func() uint64 { return c.limit }
 			var log bytes.Buffer
-			r := start(t, Config{MaxConns: c.max, SplitListen: c.split, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+			r := start(t, Config{MaxConns: c.max, SplitListen: c.split,
+				Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 			if n := strings.Count(log.String(), "LimitNOFILE"); n != c.warnings {
 				t.Errorf("%d warnings: %s", n, log.String())
 			}
@@ -49,7 +50,8 @@ func TestOpenFilesBoundConnections(t *testing.T) {
 				dial(t, r.RWAddr()).greeting()
 			}
 			said, _ := io.ReadAll(dial(t, r.RWAddr()))
-			if len(said) < 7 || said[4] != 0xff || int(said[5])|int(said[6])<<8 != 1040 || strings.Contains(string(said), "LimitNOFILE") != (c.warnings > 0) {
+			if len(said) < 7 || said[4] != 0xff || int(said[5])|int(said[6])<<8 != 1040 ||
+				strings.Contains(string(said), "LimitNOFILE") != (c.warnings > 0) {
 				t.Errorf("one more is told %q", said)
 			}
 		})

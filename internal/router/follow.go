@@ -44,7 +44,8 @@ func (r *Router) carryOut(s *session) {
 func (r *Router) logIn(l *link) (s *session, through bool) {
 	client, server := mysqlwire.NewConn(l.client, loginMaxPacket), l.wire()
 	brief := l.port == &r.stream
-	in := &login{client: client, server: server, backend: r.backend(l.target), tls: r.cfg.TLS, strict: brief || r.cfg.waits(), brief: brief, local: isLocal(l.client), spoke: func() { r.loginSpoke(l) }}
+	in := &login{client: client, server: server, backend: r.backend(l.target), tls: r.cfg.TLS, strict: brief ||
+		r.cfg.waits(), brief: brief, local: isLocal(l.client), spoke: func() { r.loginSpoke(l) }}
 	deadline := time.Now().Add(r.cfg.LoginTimeout)
 	_, _ = l.client.SetDeadline(deadline), l.server.SetDeadline(deadline)
 	ctx, cancel := context.WithDeadline(r.ctx, deadline)
@@ -193,7 +194,8 @@ func (r *Router) untie(l *link, by string) bool {
 // can be held has a command or a transaction under way, and no client is logging in, or those that are have said
 // nothing for loginPatience.
 func (r *Router) Quiet() bool {
-	return r.holding.Load() && r.active.Load() == 0 && (r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
+	return r.holding.Load() && r.active.Load() == 0 &&
+		(r.logins.Load() == 0 || boottime() >= time.Duration(r.heldAt.Load())+r.patience)
 }
 
 // Follows reports whether there may be sessions that a planned switchover can hold: there was one. A client that

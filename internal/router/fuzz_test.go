@@ -44,7 +44,8 @@ func FuzzSession(f *testing.F) {
 		f.Add(s.said, s.answers, s.how)
 	}
 	f.Fuzz(func(t *testing.T, said, answers []byte, how byte) {
-		cfg := Config{HoldTimeout: 1, DialTimeout: 1, ConsistencyTimeout: 1, ReplayReads: how&fuzzReplay != 0, Logger: slog.New(slog.DiscardHandler)}
+		cfg := Config{HoldTimeout: 1, DialTimeout: 1, ConsistencyTimeout: 1, ReplayReads: how&fuzzReplay != 0,
+			Logger: slog.New(slog.DiscardHandler)}
 		if how&fuzzTLS != 0 {
 			cfg.TLS = certificate
 		}
@@ -195,22 +196,33 @@ func fuzzSeeds() (seeds []fuzzSeed) {
 	}
 	prepared := packet(1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0)
 	execute := "\x01\x00\x00\x00\x00\x01\x00\x00\x00\x00\x01\x08\x00\x01\x02\x03\x04\x05\x06\x07\x08"
-	for _, how := range []byte{0, fuzzLegacy, fuzzLegacy | fuzzAttrs, fuzzLegacy | fuzzSplit, fuzzLegacy | fuzzReplay, fuzzLegacy | fuzzHeld} {
+	for _, how := range []byte{0, fuzzLegacy, fuzzLegacy | fuzzAttrs, fuzzLegacy | fuzzSplit, fuzzLegacy | fuzzReplay,
+		fuzzLegacy | fuzzHeld} {
 		seeds = append(seeds,
-			fuzzSeed{join(command(comQuery, "SELECT 1"), command(comQuery, "INSERT 1"), command(comQuery, "SET a = 1")), answer(rows, failed, ok), how},
-			fuzzSeed{join(command(comStmtPrepare, "INSERT ?"), command(comStmtExecute, execute), command(comStmtSendLong, "\x01\x00\x00\x00\x00\x00long"), command(comStmtReset, "\x01\x00\x00\x00"),
-				command(comStmtFetch, "\x01\x00\x00\x00\x01\x00\x00\x00"), command(comStmtClose, "\x01\x00\x00\x00"), command(comPing, "")),
+			fuzzSeed{join(command(comQuery, "SELECT 1"), command(comQuery, "INSERT 1"), command(comQuery, "SET a = 1")),
+				answer(rows, failed, ok), how},
+			fuzzSeed{join(command(comStmtPrepare, "INSERT ?"), command(comStmtExecute, execute),
+				command(comStmtSendLong, "\x01\x00\x00\x00\x00\x00long"), command(comStmtReset, "\x01\x00\x00\x00"),
+				command(comStmtFetch, "\x01\x00\x00\x00\x01\x00\x00\x00"), command(comStmtClose, "\x01\x00\x00\x00"),
+				command(comPing, "")),
 				answer(join(prepared, packet(2, 3), packet(3, 0xfe, 0, 0, 2, 0)), ok, ok, failed, ok), how},
-			fuzzSeed{join(command(comQuery, "START TRANSACTION"), command(comQuery, "LOAD DATA LOCAL"), packet(2, 'x'), packet(3), command(comQuery, "COMMIT")),
-				answer(packet(1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusInTransaction})...), packet(1, 0xfb, 'f'), nil, ok, ok), how},
-			fuzzSeed{join(command(comQuery, "SELECT '"+string(make([]byte, inBytes))+"'"), command(comInitDB, "d"), command(comResetConnection, ""), command(comQuit, "")), answer(ok, ok, ok), how})
+			fuzzSeed{join(command(comQuery, "START TRANSACTION"), command(comQuery, "LOAD DATA LOCAL"), packet(2, 'x'),
+				packet(3), command(comQuery, "COMMIT")),
+				answer(packet(1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusInTransaction})...),
+					packet(1, 0xfb, 'f'), nil, ok, ok), how},
+			fuzzSeed{join(command(comQuery, "SELECT '"+string(make([]byte, inBytes))+"'"), command(comInitDB, "d"),
+				command(comResetConnection, ""), command(comQuit, "")), answer(ok, ok, ok), how})
 	}
-	greeting := mysqlwire.AppendPacket(nil, 0, mysqlwire.AppendGreeting(nil, mysqlwire.Greeting{Version: "9.7.4", Nonce: make([]byte, 20), Plugin: mysqlwire.PluginCachingSHA2,
-		Capabilities: mysqlwire.CapProtocol41 | mysqlwire.CapSSL | 1<<15 | 1<<19}))
+	greeting := mysqlwire.AppendPacket(nil, 0,
+		mysqlwire.AppendGreeting(nil, mysqlwire.Greeting{Version: "9.7.4", Nonce: make([]byte, 20),
+			Plugin:       mysqlwire.PluginCachingSHA2,
+			Capabilities: mysqlwire.CapProtocol41 | mysqlwire.CapSSL | 1<<15 | 1<<19}))
 	for _, how := range []byte{fuzzLogin, fuzzLogin | fuzzTLS, fuzzLogin | fuzzSplit} {
-		for _, last := range [][]byte{packet(2, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: 2})...), packet(2, 1, mysqlwire.CachingFastOK), packet(2, 1, mysqlwire.CachingFull), packet(2, 0xfe, 'x', 0), packet(2)} {
+		for _, last := range [][]byte{packet(2, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: 2})...),
+			packet(2, 1, mysqlwire.CachingFastOK), packet(2, 1, mysqlwire.CachingFull), packet(2, 0xfe, 'x', 0), packet(2)} {
 			for _, caps := range []uint32{0, mysqlwire.CapSSL, mysqlwire.CapCompress} {
-				seeds = append(seeds, fuzzSeed{join(response(caps), command(comQuery, "SELECT 1")), answer(greeting, last, rows), how})
+				seeds = append(seeds, fuzzSeed{join(response(caps), command(comQuery, "SELECT 1")), answer(greeting, last, rows),
+					how})
 			}
 		}
 	}

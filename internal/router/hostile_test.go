@@ -67,7 +67,8 @@ func (c *cutConn) Write(p []byte) (int, error) {
 // cutTLS asks for TLS and begins with it.
 func cutTLS(c net.Conn, whole int) {
 	hear1(c)
-	_, _ = c.Write(mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendSSLRequest(nil, mysqlwire.Response{Capabilities: mysqlwire.CapProtocol41 | mysqlwire.CapSSL})))
+	_, _ = c.Write(mysqlwire.AppendPacket(nil, 1,
+		mysqlwire.AppendSSLRequest(nil, mysqlwire.Response{Capabilities: mysqlwire.CapProtocol41 | mysqlwire.CapSSL})))
 	_ = tls.Client(&cutConn{c, whole}, &tls.Config{InsecureSkipVerify: true}).Handshake()
 }
 
@@ -76,34 +77,64 @@ const hostileWait = time.Second
 
 // hostileClients do in place of a login what no client does, and then wait for the connection's end.
 var hostileClients = map[string]func(c *net.TCPConn) error{
-	"silent":                  func(*net.TCPConn) error { return nil },
-	"silent after greeting":   func(c *net.TCPConn) error { hear1(c); return nil },
-	"speaks first":            func(c *net.TCPConn) error { _, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n"); return nil },
-	"garbage after greeting":  func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(bytes.Repeat([]byte{0xFF}, 100)); return nil },
-	"announces 16 MiB":        func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0xFE, 0xFF, 0xFF, 1}); return nil },
-	"announces 200 KiB":       func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0, 0x20, 3, 1, 1}); return nil },
-	"sends 64 MiB":            func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(bytes.Repeat([]byte{0xFF}, 64<<20)); return nil },
-	"an empty packet":         func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0, 0, 0, 1}); return nil },
-	"half a packet, then FIN": func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{9, 0, 0, 1, 1}); return c.CloseWrite() },
-	"FIN at once":             func(c *net.TCPConn) error { return c.CloseWrite() },
-	"reset at once":           func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
-	"never reads":             func(c *net.TCPConn) error { return c.SetReadBuffer(1) },
-	"TLS without being asked": func(c *net.TCPConn) error { _, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3}); return nil },
-	"TLS, cut in its hello":   func(c *net.TCPConn) error { cutTLS(c, 0); return nil },
-	"TLS, cut after that":     func(c *net.TCPConn) error { cutTLS(c, 1); return nil },
-	"TLS, cut and then FIN":   func(c *net.TCPConn) error { cutTLS(c, 0); return c.CloseWrite() },
-	"garbage, byte by byte":   func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{7}) },
-	"a login, byte by byte":   func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{0, 0x20, 0, 1, 0, 2, 0, 0}) },
-	"a login without an end":  func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(response(0)); return nil },
-	"an unknown user":         func(c *net.TCPConn) error { return wrongLogin(c, "nobody", wirePassword) },
-	"a wrong password":        func(c *net.TCPConn) error { return wrongLogin(c, "app", "wrong") },
-	"a request for a log":     func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(dumpCommand); return nil },
+	"silent":                func(*net.TCPConn) error { return nil },
+	"silent after greeting": func(c *net.TCPConn) error { hear1(c); return nil },
+	"speaks first": func(c *net.TCPConn) error {
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\n\r\n")
+		return nil
+	},
+	"garbage after greeting": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write(bytes.Repeat([]byte{0xFF}, 100))
+		return nil
+	},
+	"announces 16 MiB": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write([]byte{0xFE, 0xFF, 0xFF, 1})
+		return nil
+	},
+	"announces 200 KiB": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write([]byte{0, 0x20, 3, 1, 1})
+		return nil
+	},
+	"sends 64 MiB": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write(bytes.Repeat([]byte{0xFF}, 64<<20))
+		return nil
+	},
+	"an empty packet": func(c *net.TCPConn) error { hear1(c); _, _ = c.Write([]byte{0, 0, 0, 1}); return nil },
+	"half a packet, then FIN": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write([]byte{9, 0, 0, 1, 1})
+		return c.CloseWrite()
+	},
+	"FIN at once":   func(c *net.TCPConn) error { return c.CloseWrite() },
+	"reset at once": func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+	"never reads":   func(c *net.TCPConn) error { return c.SetReadBuffer(1) },
+	"TLS without being asked": func(c *net.TCPConn) error {
+		_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3})
+		return nil
+	},
+	"TLS, cut in its hello":  func(c *net.TCPConn) error { cutTLS(c, 0); return nil },
+	"TLS, cut after that":    func(c *net.TCPConn) error { cutTLS(c, 1); return nil },
+	"TLS, cut and then FIN":  func(c *net.TCPConn) error { cutTLS(c, 0); return c.CloseWrite() },
+	"garbage, byte by byte":  func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{7}) },
+	"a login, byte by byte":  func(c *net.TCPConn) error { hear1(c); return drip(c, []byte{0, 0x20, 0, 1, 0, 2, 0, 0}) },
+	"a login without an end": func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(response(0)); return nil },
+	"an unknown user":        func(c *net.TCPConn) error { return wrongLogin(c, "nobody", wirePassword) },
+	"a wrong password":       func(c *net.TCPConn) error { return wrongLogin(c, "app", "wrong") },
+	"a request for a log":    func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(dumpCommand); return nil },
 	"commands before a login": func(c *net.TCPConn) error {
 		hear1(c)
 		_, _ = c.Write(bytes.Repeat(packet(0, comPing), 1000))
 		return nil
 	},
-	"a login in one, and more": func(c *net.TCPConn) error { hear1(c); _, _ = c.Write(append(response(0), dumpCommand...)); return nil },
+	"a login in one, and more": func(c *net.TCPConn) error {
+		hear1(c)
+		_, _ = c.Write(append(response(0), dumpCommand...))
+		return nil
+	},
 }
 
 func wrongLogin(c net.Conn, user, password string) error {
@@ -126,7 +157,8 @@ func logInFollowed(t *testing.T, addr string) *mysqlwire.Client {
 }
 
 // sealing is a login that the router takes the password of.
-var sealing = mysqlwire.ClientConfig{User: "app", Password: wirePassword, Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
+var sealing = mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+	Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
 
 // keyMade has the router's key made, which takes its time, before a test's clients have little of it.
 func keyMade(t *testing.T) {
@@ -239,8 +271,10 @@ type words struct {
 
 // hostileServers are what no mysqld is.
 func hostileServers() map[string]words {
-	greeting := mysqlwire.AppendPacket(nil, 0, mysqlwire.AppendGreeting(nil, mysqlwire.Greeting{Version: "9.7.4", Nonce: bytes.Repeat([]byte{'n'}, 20), Plugin: mysqlwire.PluginCachingSHA2,
-		Capabilities: mysqlwire.CapProtocol41 | 1<<15 | 1<<19 | 1<<20 | 1<<21}))
+	greeting := mysqlwire.AppendPacket(nil, 0,
+		mysqlwire.AppendGreeting(nil, mysqlwire.Greeting{Version: "9.7.4", Nonce: bytes.Repeat([]byte{'n'}, 20),
+			Plugin:       mysqlwire.PluginCachingSHA2,
+			Capabilities: mysqlwire.CapProtocol41 | 1<<15 | 1<<19 | 1<<20 | 1<<21}))
 	to := func(p ...byte) words { return words{first: greeting, then: p} }
 	return map[string]words{
 		"garbage":                        {first: []byte{9, 0, 0, 0, 'g', 'a', 'r', 'b', 'a', 'g', 'e', '.', '.'}},
@@ -264,9 +298,10 @@ func hostileServers() map[string]words {
 		"fast, again and again":          to(1, mysqlwire.CachingFastOK),
 		"full, again and again":          to(1, mysqlwire.CachingFull),
 		"another factor":                 to(2, 'x', 0),
-		"what is no key":                 to(append([]byte{1}, "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"...)...),
-		"wrong numbers":                  {first: greeting, then: []byte{1, mysqlwire.CachingFull}, skew: 5},
-		"300 KiB":                        to(make([]byte, 300<<10)...),
+		"what is no key": to(append([]byte{1},
+			"-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"...)...),
+		"wrong numbers": {first: greeting, then: []byte{1, mysqlwire.CachingFull}, skew: 5},
+		"300 KiB":       to(make([]byte, 300<<10)...),
 	}
 }
 
@@ -388,13 +423,14 @@ func hostileAnswers() map[string]struct {
 		"wrong numbers":                      {numbers, false},
 		"something after the end":            {cat(rows, []byte("more")), false},
 		"a second answer":                    {cat(rows, rows), false},
-		"more results that do not come":      {packet(1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusMoreResults})...), true},
-		"a wish for a file":                  {packet(1, 0xfb, '/', 'x'), false},
-		"a file, and more":                   {cat(packet(1, 0xfb, '/', 'x'), noise), false},
-		"noise":                              {noise, false},
-		"noise in the middle of a result":    {cat(rows[:len(rows)/2], noise), false},
-		"noise, and the end":                 {cat(rows[:len(rows)/2], noise), true},
-		"nothing":                            {nil, true},
+		"more results that do not come": {packet(1,
+			mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusMoreResults})...), true},
+		"a wish for a file":               {packet(1, 0xfb, '/', 'x'), false},
+		"a file, and more":                {cat(packet(1, 0xfb, '/', 'x'), noise), false},
+		"noise":                           {noise, false},
+		"noise in the middle of a result": {cat(rows[:len(rows)/2], noise), false},
+		"noise, and the end":              {cat(rows[:len(rows)/2], noise), true},
+		"nothing":                         {nil, true},
 	}
 }
 
@@ -404,7 +440,8 @@ func TestHostileAnswers(t *testing.T) {
 	answers := hostileAnswers()
 	serve := func() *Target {
 		l := handled(t, func(c net.Conn) {
-			s, err := mysqlwire.Accept(t.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4"})
+			s, err := mysqlwire.Accept(t.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword,
+				Version: "9.7.4"})
 			if err != nil {
 				return
 			}
@@ -539,7 +576,8 @@ func TestFloodWhileHeld(t *testing.T) {
 		t.Errorf("answers: %v, %x", err, got)
 	}
 	if n := len(to.statements()); n != count || len(from.statements()) > 0 {
-		t.Errorf("%d statements of %d were carried out at the new server, %d at the old one", n, count, len(from.statements()))
+		t.Errorf("%d statements of %d were carried out at the new server, %d at the old one", n, count,
+			len(from.statements()))
 	}
 }
 

@@ -113,7 +113,8 @@ func (s *session) killAt(p place, query bool) *mysqlwire.ServerError {
 	}
 	defer nc.Close()
 	conn := mysqlwire.NewConn(nc, loginMaxPacket)
-	if _, _, err := mysqlwire.LoginAs(ctx, conn, s.login.response, s.login.password, s.r.backend(p.target).secrecy(s.login)); err != nil {
+	if _, _, err := mysqlwire.LoginAs(ctx, conn, s.login.response, s.login.password, s.r.backend(p.target).
+		secrecy(s.login)); err != nil {
 		return failed(err)
 	}
 	_ = conn.NetConn().SetDeadline(time.Now().Add(s.r.cfg.LoginTimeout))

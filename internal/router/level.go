@@ -202,7 +202,8 @@ func (s *session) current(level Level) (found bool, err error) {
 		what = "its token"
 	}
 	return false, s.settle(s.answerError(&mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: fmt.Sprintf(
-		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name, s.r.cfg.ConsistencyTimeout, late)}))
+		"Trireme: %s could not be kept on %s within %v, and the statement was not carried out: %v", what, s.link.target.Name,
+		s.r.cfg.ConsistencyTimeout, late)}))
 }
 
 func (s *session) wantedUntil(until time.Time, level Level) (uint64, error) {
@@ -284,7 +285,9 @@ func (s *session) levelOf(c byte, length int) (Level, error) {
 		at, ok := s.attributes(p)
 		switch {
 		case !ok && bytes.Contains(p, []byte(attrConsistency)): // names stand before all values
-			return 0, fmt.Errorf("query attribute %s: the attributes of a statement that has it must end within its first %d bytes", attrConsistency, inBytes)
+			return 0,
+				fmt.Errorf("query attribute %s: the attributes of a statement that has it must end within its first %d bytes",
+					attrConsistency, inBytes)
 		case !ok:
 			return s.wish.level, nil
 		case at.wrong != nil:

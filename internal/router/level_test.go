@@ -57,8 +57,10 @@ func TestBefore(t *testing.T) {
 	wantError(t, err, codeParse)
 	s.run("SELECT 7")
 	s.got(nil, "SELECT 5", "prepare SELECT /*+ trireme_consistency(BEFORE) */ ?", "close", "SELECT 7")
-	for q, code := range map[string]uint16{"SET @@trireme_consistency = 'MOST'": codeWrongValue, "SET GLOBAL trireme_consistency = 'BEFORE'": codeSession,
-		"SET @@trireme_token = 'x'": codeWrongValue, "SET @@trireme_token = 'other/0:1'": codeWrongValue, "SET @@trireme_token = 'main/0:x'": codeWrongValue} {
+	for q, code := range map[string]uint16{"SET @@trireme_consistency = 'MOST'": codeWrongValue,
+		"SET GLOBAL trireme_consistency = 'BEFORE'": codeSession,
+		"SET @@trireme_token = 'x'":                 codeWrongValue, "SET @@trireme_token = 'other/0:1'": codeWrongValue,
+		"SET @@trireme_token = 'main/0:x'": codeWrongValue} {
 		_, err := s.c.ExecContext(t.Context(), q)
 		wantError(t, err, code)
 	}
@@ -83,7 +85,8 @@ func TestRouterLevel(t *testing.T) {
 // An account's level is its sessions' from the first statement on, and again after a session says DEFAULT or is reset;
 // others have the router's.
 func TestLevelOfAnAccount(t *testing.T) {
-	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": Before}, ConsistencyTimeout: 50 * time.Millisecond})
+	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": Before},
+		ConsistencyTimeout: 50 * time.Millisecond})
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
 	s.c = s.connect(s.r.ROAddr())
 	if got := s.value("SELECT @@trireme_consistency"); got != "BEFORE" {
@@ -146,7 +149,8 @@ func TestLevelAmongLongAttributes(t *testing.T) {
 // nothing is answered before the router is told of the next leader, which has applied what was committed by then. A
 // follower meanwhile answers where it is read, as at EVENTUAL.
 func TestBeforeOnFailover(t *testing.T) {
-	for _, set := range []string{"SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'", "SET @@trireme_consistency = before_on_primary_failover"} {
+	for _, set := range []string{"SET SESSION group_replication_consistency = 'BEFORE_ON_PRIMARY_FAILOVER'",
+		"SET @@trireme_consistency = before_on_primary_failover"} {
 		s := newSplit(t, 1, Config{Sessions: true})
 		to := newWireServer(t)
 		s.reads.set(5, map[string]uint64{"n-1": 4, "n-2": 4})
@@ -184,7 +188,8 @@ func TestBeforeOnFailover(t *testing.T) {
 
 // A token makes a session of any port read what another has written or seen.
 func TestToken(t *testing.T) {
-	s := newSplit(t, 1, Config{Sessions: true, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 50 * time.Millisecond})
+	s := newSplit(t, 1, Config{Sessions: true, OwnWritesTimeout: 50 * time.Millisecond,
+		ConsistencyTimeout: 50 * time.Millisecond})
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 4})
 	token := s.value("SELECT @@trireme_token")
 	if token != "main/0:5" {
@@ -208,8 +213,10 @@ func TestToken(t *testing.T) {
 // A session that waits for its token, or for its level, goes on at the next leader: the one that it waited for may
 // never come there. Nor does a switchover wait for it.
 func TestWaitMovesWithLeadership(t *testing.T) {
-	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'", "BEFORE": "SET @@trireme_consistency = 'BEFORE'",
-		"AFTER": "SET @@trireme_consistency = 'AFTER'", "AFTER, and the leader does not count as live": "SET @@trireme_consistency = 'AFTER'"} {
+	for name, set := range map[string]string{"token": "SET @@trireme_token = 'main/0:5'",
+		"BEFORE": "SET @@trireme_consistency = 'BEFORE'",
+		"AFTER":  "SET @@trireme_consistency = 'AFTER'",
+		"AFTER, and the leader does not count as live": "SET @@trireme_consistency = 'AFTER'"} {
 		for how, lose := range map[string]func(s *split){
 			"lost its role": func(s *split) {},
 			"ended": func(s *split) {
@@ -301,8 +308,10 @@ func TestParseAttributes(t *testing.T) {
 		wrong bool
 	}{
 		"none": {head(0), true, nil, nil, false},
-		"two":  {join(head(2, 0, 1), []byte{254, 0}, str("trireme.consistency"), []byte{254, 0}, str("router.access_mode"), str("before"), str("Read_Only")), true, &level, &mode, false},
-		"others": {join(head(4, 0b1000, 1), []byte{8, 0}, str("a"), []byte{12, 0}, str("b"), []byte{1, 0}, str("c"), []byte{254, 0}, str("router.access_mode"),
+		"two": {join(head(2, 0, 1), []byte{254, 0}, str("trireme.consistency"), []byte{254, 0}, str("router.access_mode"),
+			str("before"), str("Read_Only")), true, &level, &mode, false},
+		"others": {join(head(4, 0b1000, 1), []byte{8, 0}, str("a"), []byte{12, 0}, str("b"), []byte{1, 0}, str("c"),
+			[]byte{254, 0}, str("router.access_mode"),
 			make([]byte, 8), []byte{4, 0, 0, 0, 0}, []byte{1}), true, nil, nil, false},
 		"wrong":    {join(head(1, 0, 1), []byte{254, 0}, str("router.access_mode"), str("x")), true, nil, nil, true},
 		"no types": {head(1, 0, 0), false, nil, nil, false},
@@ -312,7 +321,8 @@ func TestParseAttributes(t *testing.T) {
 		if name == "cut" {
 			at, ok = parseAttributes(c.p)
 		}
-		if ok != c.ok || ok && (at.length != len(c.p) || (at.level == nil) != (c.level == nil) || (at.access == nil) != (c.mode == nil) || (at.wrong != nil) != c.wrong) {
+		if ok != c.ok || ok && (at.length != len(c.p) || (at.level == nil) != (c.level == nil) ||
+			(at.access == nil) != (c.mode == nil) || (at.wrong != nil) != c.wrong) {
 			t.Errorf("%s: %+v, %v", name, at, ok)
 		}
 		if ok && c.level != nil && (*at.level != *c.level || *at.access != *c.mode) {
@@ -380,8 +390,10 @@ func TestAfter(t *testing.T) {
 	s.reads.set(5, map[string]uint64{"n-1": 5, "n-2": 5})
 	s.run("SET @@trireme_consistency = 'AFTER'", "SELECT 1")
 	s.toldAt(-time.Hour)
-	s.run("INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3", "ROLLBACK")
-	if got, want := s.reads.log(), []string{"live", "n-2 5", "live", "n-1 5", "answered n-1", "n-1 5", "n-2 5", "answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
+	s.run("INSERT 1", "START TRANSACTION", "INSERT 2", "COMMIT", "SHOW TABLES", "START TRANSACTION", "INSERT 3",
+		"ROLLBACK")
+	if got, want := s.reads.log(), []string{"live", "n-2 5", "live", "n-1 5", "answered n-1", "n-1 5", "n-2 5",
+		"answered n-1", "n-1 5", "n-2 5"}; !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
 	s.leader.take()
@@ -405,7 +417,8 @@ func TestAfter(t *testing.T) {
 	s.reads.set(8, map[string]uint64{"n-1": 8})
 	_, err := s.c.ExecContext(t.Context(), "INSERT 8")
 	wantError(t, err, 1062)
-	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1", "INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
+	s.got([]string{"INSERT 4", "START TRANSACTION", "INSERT 5", "COMMIT", "SET a = 1",
+		"INSERT /* trireme_consistency(EVENTUAL) */ 6", "INSERT 7", "INSERT 8"}, "SELECT 1")
 }
 
 // Who is told that a statement was committed, although its server was lost, is told so at AFTER when the others show
@@ -413,7 +426,9 @@ func TestAfter(t *testing.T) {
 func TestAfterOfTheLost(t *testing.T) {
 	for q, want := range map[string]uint16{"COMMIT": 0, "INSERT 1": 3168} {
 		for shown, code := range map[bool]uint16{true: want, false: codeNotEverywhere} {
-			s := newSplit(t, 0, Config{Sessions: true, Consistency: After, ConsistencyTimeout: map[bool]time.Duration{true: limit, false: time.Second}[shown], Outcomes: told(OutcomeCommitted)})
+			s := newSplit(t, 0, Config{Sessions: true, Consistency: After,
+				ConsistencyTimeout: map[bool]time.Duration{true: limit, false: time.Second}[shown],
+				Outcomes:           told(OutcomeCommitted)})
 			to := newWireServer(t)
 			s.c = s.connect(s.r.RWAddr())
 			if q == "COMMIT" {
@@ -446,7 +461,8 @@ func (s *split) toldAt(ago time.Duration) {
 // after the connection began, and is as current as that answer says. On the splitting port the leader takes its place;
 // on 6447 the session waits, and is refused in the end.
 func TestAfterReads(t *testing.T) {
-	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": After}, OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
+	s := newSplit(t, 1, Config{Sessions: true, Levels: map[string]Level{"app": After},
+		OwnWritesTimeout: 50 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
 	asked := func(want ...string) {
 		t.Helper()
 		if got := slices.Compact(s.reads.log()); !slices.Equal(got, want) {
@@ -476,7 +492,8 @@ func TestAfterReads(t *testing.T) {
 	s.reads.set(6, map[string]uint64{"n-1": 6, "n-2": 5}) // it counts as live, and this server of its lacks something
 	s.run("SELECT 6")
 	asked("live", "n-1 6")
-	s.got([]string{"SELECT 3", "SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2", "SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
+	s.got([]string{"SELECT 3", "SELECT 3", "SELECT 6"}, "SELECT 1", "SELECT 2",
+		"SELECT /*+ trireme_consistency(EVENTUAL) */ 4", "SELECT 5")
 
 	s.c = s.connect(s.r.SplitAddr())
 	s.toldAt(-time.Hour)
@@ -496,7 +513,8 @@ func TestAfterReads(t *testing.T) {
 	s.reads.drop("n-2")
 	for _, q := range []string{"SELECT 10", "START TRANSACTION"} {
 		_, err := s.c.ExecContext(t.Context(), q)
-		if wantError(t, err, codeNotCurrent); !strings.Contains(err.Error(), "AFTER could not be kept on n-2") || !strings.Contains(err.Error(), "does not count as live") {
+		if wantError(t, err, codeNotCurrent); !strings.Contains(err.Error(), "AFTER could not be kept on n-2") ||
+			!strings.Contains(err.Error(), "does not count as live") {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -45,7 +45,8 @@ type link struct {
 }
 
 func newLink(p *port, t Target, client, server *nbio.Conn, from netip.AddrPort) *link {
-	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server, done: make(chan struct{})}
+	return &link{port: p, target: t, client: client, server: server, from: from, c: client, s: server,
+		done: make(chan struct{})}
 }
 
 // turnAgainst notes that the view does not allow it any more.

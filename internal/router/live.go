@@ -74,7 +74,8 @@ func (s *session) live(ctx context.Context, level Level) (uint64, error) {
 }
 
 func notLive(node string) error {
-	return fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up", node)
+	return fmt.Errorf("%s does not count as live: it does not answer the leader, does not serve, or has not caught up",
+		node)
 }
 
 func boottime() time.Duration { return time.Duration(consensus.Boottime()) }

@@ -20,8 +20,10 @@ func TestTold(t *testing.T) {
 		at   time.Duration
 		node string
 		want bool
-	}{{time.Minute, "n3", true}, {time.Minute + api.LiveFor - 1, "n1", true}, {time.Minute + api.LiveFor, "n1", false}, {time.Minute, "n2", false}, {time.Minute + liveAgain, "n2", false}} {
-		if index, ok, again := told.holds(c.at, c.node); ok != c.want || index != 7 || again != (c.at >= time.Minute+liveAgain) {
+	}{{time.Minute, "n3", true}, {time.Minute + api.LiveFor - 1, "n1", true}, {time.Minute + api.LiveFor, "n1", false},
+		{time.Minute, "n2", false}, {time.Minute + liveAgain, "n2", false}} {
+		if index, ok, again := told.holds(c.at, c.node); ok != c.want || index != 7 ||
+			again != (c.at >= time.Minute+liveAgain) {
 			t.Errorf("%v: %s may be read: %t, at %d; asked again: %t", c.at, c.node, ok, index, again)
 		}
 	}

@@ -65,7 +65,9 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 		return false, err
 	}
 	if err := l.backend.greets(l.greeting); err != nil {
-		return false, errors.Join(err, l.client.WritePacket(mysqlwire.AppendEarlyERR(nil, mysqlwire.CodeHandshake, "Trireme: "+err.Error())))
+		return false,
+			errors.Join(err,
+				l.client.WritePacket(mysqlwire.AppendEarlyERR(nil, mysqlwire.CodeHandshake, "Trireme: "+err.Error())))
 	}
 	l.plugin, l.nonce = l.greeting.Plugin, l.greeting.Nonce
 	shown := l.greeting
@@ -84,8 +86,9 @@ func (l *login) run(ctx context.Context) (through bool, err error) {
 	l.spoke()
 	var wantsTLS bool
 	if l.response, wantsTLS, err = mysqlwire.ParseResponse(p); err != nil {
-		return false, errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
-			State: "08S01", Message: "Bad handshake"})))
+		return false,
+			errors.Join(err, l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
+				State: "08S01", Message: "Bad handshake"})))
 	}
 	if wantsTLS {
 		if l.tls == nil {
@@ -151,8 +154,9 @@ func (l *login) distrusted(err error) bool {
 // response.
 func (l *login) hide(ctx context.Context, p []byte) error {
 	if l.greeting.Capabilities&mysqlwire.CapSSL == 0 {
-		return errors.Join(errors.New("the server offers no TLS"), l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
-			State: "08S01", Message: "Trireme: the server offers no TLS, which a login through the unix socket needs"})))
+		return errors.Join(errors.New("the server offers no TLS"),
+			l.client.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeHandshake,
+				State: "08S01", Message: "Trireme: the server offers no TLS, which a login through the unix socket needs"})))
 	}
 	l.response.Capabilities |= mysqlwire.CapSSL
 	if err := l.server.BeginTLS(ctx, l.response, l.backend.tls(l.sni)); err != nil {
@@ -177,9 +181,11 @@ func (l *login) relay() error {
 			return errors.Join(l.client.WritePacket(l.explained(p)), errLoggedOut)
 		case mysqlwire.IsOK(p):
 			return l.welcome(p)
-		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 && p[1] == mysqlwire.CachingFastOK:
+		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 &&
+			p[1] == mysqlwire.CachingFastOK:
 			err = l.fast(p)
-		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 && p[1] == mysqlwire.CachingFull:
+		case len(p) == 2 && p[0] == mysqlwire.AuthMore && l.plugin == mysqlwire.PluginCachingSHA2 &&
+			p[1] == mysqlwire.CachingFull:
 			err = l.full(p)
 		default:
 			err = l.pass(p)

@@ -21,7 +21,8 @@ func TestSecondFactorIsNotPortable(t *testing.T) {
 	for _, c := range ends {
 		defer c.Close()
 	}
-	l := &login{client: mysqlwire.NewConn(ends[0], 0), server: mysqlwire.NewConn(ends[2], 0), plugin: mysqlwire.PluginCachingSHA2, known: true}
+	l := &login{client: mysqlwire.NewConn(ends[0], 0), server: mysqlwire.NewConn(ends[2], 0),
+		plugin: mysqlwire.PluginCachingSHA2, known: true}
 	client, server := mysqlwire.NewConn(ends[1], 0), mysqlwire.NewConn(ends[3], 0)
 	done := make(chan error, 1)
 	go func() { done <- l.pass([]byte("\x02authentication_ldap_simple\x00")) }()
@@ -60,7 +61,9 @@ func TestRefusedWithCertificate(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		refused, ok := errors.AsType[*mysqlwire.ServerError](err)
-		if c.password != wirePassword && (!ok || refused.Code != 1045 || strings.Contains(refused.Message, "REQUIRE X509") != c.explains || !strings.HasPrefix(refused.Message, "Access denied")) {
+		if c.password != wirePassword &&
+			(!ok || refused.Code != 1045 || strings.Contains(refused.Message, "REQUIRE X509") != c.explains ||
+				!strings.HasPrefix(refused.Message, "Access denied")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -75,7 +78,8 @@ func TestDistrustedCertificate(t *testing.T) {
 	r := start(t, Config{Sessions: true, TLS: testTLS(t), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	r.SetView(View{RW: s.target("1")})
 	for range 2 {
-		if _, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{ServerName: "db"}}); err == nil {
+		if _, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()),
+			mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{ServerName: "db"}}); err == nil {
 			t.Fatal("the client trusts any server")
 		}
 		eventually(t, "the log says so", func() bool { return log.count("router.tls_cert") == 1 })
@@ -161,13 +165,15 @@ func (l *lines) count(part string) int {
 
 // In some character sets the last byte of a letter is that of a backslash, and where a string ends cannot be told.
 func TestUnsafeCharacterSets(t *testing.T) {
-	for collation, want := range map[byte]bool{255: true, 8: true, 28: false, 87: false, 13: false, 95: false, 248: false, 84: false} {
+	for collation, want := range map[byte]bool{255: true, 8: true, 28: false, 87: false, 13: false, 95: false, 248: false,
+		84: false} {
 		l := &login{known: true, response: mysqlwire.Response{Collation: collation}}
 		if l.portable() != want {
 			t.Errorf("collation %d: portable %t", collation, !want)
 		}
 	}
-	for text, want := range map[string]bool{"SET NAMES 'GBK'": true, "SET character_set_client = sjis": true, "SET NAMES utf8mb4": false} {
+	for text, want := range map[string]bool{"SET NAMES 'GBK'": true, "SET character_set_client = sjis": true,
+		"SET NAMES utf8mb4": false} {
 		var s state
 		if s.set([]byte(text), false); (s.reason != "") != want {
 			t.Errorf("%s: %q", text, s.reason)

@@ -54,7 +54,8 @@ func beginLogin(t *testing.T, addr string) *slowLogin {
 func beginLoginAt(t *testing.T, addr string, packets int) *slowLogin {
 	t.Helper()
 	l := &slowLogin{t: t, greeted: make(chan struct{}), ended: make(chan loggedIn, 1)}
-	paused := &pausedConn{Conn: dial(t, addr).TCPConn, spared: packets, begins: sync.OnceFunc(func() { close(l.greeted) }), letGo: make(chan struct{})}
+	paused := &pausedConn{Conn: dial(t, addr).TCPConn, spared: packets, begins: sync.OnceFunc(func() { close(l.greeted) }),
+		letGo: make(chan struct{})}
 	l.hangUp = paused.Conn.Close
 	l.letGo = sync.OnceFunc(func() { close(paused.letGo) })
 	t.Cleanup(l.letGo)

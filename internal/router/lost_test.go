@@ -106,7 +106,8 @@ func turn(r *Router, v View) {
 
 // That a transaction was lost is told to the first command that has an answer: one without must not take it away.
 func TestLostTransactionBehindSilentCommand(t *testing.T) {
-	for name, command := range map[string]byte{"COM_STMT_CLOSE": comStmtClose, "COM_STMT_SEND_LONG_DATA": comStmtSendLong} {
+	for name, command := range map[string]byte{"COM_STMT_CLOSE": comStmtClose,
+		"COM_STMT_SEND_LONG_DATA": comStmtSendLong} {
 		t.Run(name, func(t *testing.T) {
 			r, _, to, c := rawSession(t, Config{})
 			id := prepare(t, c, "INSERT 0")
@@ -130,7 +131,8 @@ func TestLostTransactionBehindSilentCommand(t *testing.T) {
 // A ROLLBACK of a transaction that was lost asks for what has happened: the next server carries it out, where it ends
 // nothing. What asks for more, or for less, is told that all is gone.
 func TestRollbackOfLostTransaction(t *testing.T) {
-	for text, want := range map[string]uint16{"ROLLBACK": 0, "rollback work;": 0, "ROLLBACK TO s": 1213, "ROLLBACK AND CHAIN": 1213, "ROLLBACK RELEASE": 1213, "/* why */ ROLLBACK": 1213} {
+	for text, want := range map[string]uint16{"ROLLBACK": 0, "rollback work;": 0, "ROLLBACK TO s": 1213,
+		"ROLLBACK AND CHAIN": 1213, "ROLLBACK RELEASE": 1213, "/* why */ ROLLBACK": 1213} {
 		for _, underWay := range []bool{false, true} {
 			r, from, to, c := rawSession(t, Config{})
 			say(t, c, comQuery, "START TRANSACTION")
@@ -235,7 +237,8 @@ func TestLostLongData(t *testing.T) {
 				t.Errorf("executed without its parameter: answer %d, sent %q", first, to.statements())
 			}
 			say(t, c, comStmtSendLong, string(id)+"\x00\x00all")
-			if got := say(t, c, comStmtExecute, executeOf(id)+"\x00\x01\xfc\x00"); got != 0 || !slices.Contains(to.statements(), "long") {
+			if got := say(t, c, comStmtExecute, executeOf(id)+"\x00\x01\xfc\x00"); got != 0 ||
+				!slices.Contains(to.statements(), "long") {
 				t.Errorf("answer %d, sent %q", got, to.statements())
 			}
 		})
@@ -320,7 +323,8 @@ func TestPreparedKeepsItsSchema(t *testing.T) {
 	if got := say(t, c, comStmtExecute, executeOf(id)); got != 0 {
 		t.Fatalf("answer %d", got)
 	}
-	if got := to.statements(); !slices.Equal(got, []string{"USE b", "schema a", "prepare INSERT 1", "USE b", "execute INSERT 1"}) {
+	if got := to.statements(); !slices.Equal(got, []string{"USE b", "schema a", "prepare INSERT 1", "USE b",
+		"execute INSERT 1"}) {
 		t.Errorf("sent %q", got)
 	}
 }
@@ -346,13 +350,15 @@ func TestPreparedKeepsItsDialect(t *testing.T) {
 // SETs are repeated so that each finds what it found before.
 func TestSetsInOrder(t *testing.T) {
 	r, _, to, c := rawSession(t, Config{})
-	sets := []string{"SET a = 1", "SET b = @@a", "SET a = 2", "SET a = 1", "SET c = 1", "SET c = 2", "SET c = 1", "SET a = @@GLOBAL.a"}
+	sets := []string{"SET a = 1", "SET b = @@a", "SET a = 2", "SET a = 1", "SET c = 1", "SET c = 2", "SET c = 1",
+		"SET a = @@GLOBAL.a"}
 	for _, q := range sets {
 		say(t, c, comQuery, q)
 	}
 	r.SetView(View{RW: to.target("2")})
 	say(t, c, comPing, "")
-	want := []string{"SET a = 1", "SET b = @@a", "SET a = 2", "SET a = 1", "SET c = 2", "SET c = 1", "SET a = @@GLOBAL.a", "ping"}
+	want := []string{"SET a = 1", "SET b = @@a", "SET a = 2", "SET a = 1", "SET c = 2", "SET c = 1", "SET a = @@GLOBAL.a",
+		"ping"}
 	if got := to.statements(); !slices.Equal(got, want) {
 		t.Errorf("sent %q, want %q", got, want)
 	}

@@ -100,7 +100,8 @@ func (p *points) now(tr *trace, t Target) {
 }
 
 // run puts questions until ctx ends. target returns the node to ask.
-func (p *points) run(ctx context.Context, target func() *Target, reached func(context.Context, Target) (uint64, error)) {
+func (p *points) run(ctx context.Context, target func() *Target, reached func(context.Context, Target) (uint64,
+	error)) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {

@@ -30,16 +30,17 @@ func TestPoints(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.run(ctx, func() *Target { mu.Lock(); defer mu.Unlock(); t := leader; return &t }, func(context.Context, Target) (uint64, error) {
-				mu.Lock()
-				at, bad, wait := index, fail, hang
-				mu.Unlock()
-				<-wait
-				if bad {
-					return 0, errors.New("no answer")
-				}
-				return at, nil
-			})
+			p.run(ctx, func() *Target { mu.Lock(); defer mu.Unlock(); t := leader; return &t },
+				func(context.Context, Target) (uint64, error) {
+					mu.Lock()
+					at, bad, wait := index, fail, hang
+					mu.Unlock()
+					<-wait
+					if bad {
+						return 0, errors.New("no answer")
+					}
+					return at, nil
+				})
 		}()
 		set := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
 		check := func(what string, tr *trace, target Target, base uint64, behind int) {

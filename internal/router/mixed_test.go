@@ -33,7 +33,8 @@ func ownAnswer(question string) (rows [][]mysqlwire.Value, who string, err error
 		return nil, "", fmt.Errorf("in the middle of a question of %s: %.100q", who, left)
 	}
 	for i := range count {
-		rows = append(rows, []mysqlwire.Value{{Text: fmt.Sprintf("%s %d %d ", who, number, i) + strings.Repeat(who[:1], size)}})
+		rows = append(rows,
+			[]mysqlwire.Value{{Text: fmt.Sprintf("%s %d %d ", who, number, i) + strings.Repeat(who[:1], size)}})
 	}
 	return rows, who, nil
 }
@@ -42,7 +43,8 @@ func ownAnswer(question string) (rows [][]mysqlwire.Value, who string, err error
 // then it closes a connection, in the middle of an answer or before that.
 func newOwnServer(t *testing.T, offered *tls.Config, wrong func(error)) net.Listener {
 	return handled(t, func(c net.Conn) {
-		s, err := mysqlwire.Accept(t.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", TLS: offered})
+		s, err := mysqlwire.Accept(t.Context(), c, mysqlwire.ServerConfig{User: "app", Password: wirePassword,
+			Version: "9.7.4", TLS: offered})
 		if err != nil {
 			return
 		}
@@ -68,7 +70,8 @@ func newOwnServer(t *testing.T, offered *tls.Config, wrong func(error)) net.List
 				wrong(err)
 				return
 			}
-			answer := mysqlwire.AppendRows(nil, s.Sequence(), []mysqlwire.Column{{Name: "c"}}, rows, mysqlwire.StatusAutocommit, false)
+			answer := mysqlwire.AppendRows(nil, s.Sequence(), []mysqlwire.Column{{Name: "c"}}, rows, mysqlwire.StatusAutocommit,
+				false)
 			ends := rand.IntN(50) == 0
 			if ends {
 				answer = answer[:rand.IntN(len(answer))]
@@ -116,7 +119,8 @@ func heard(c *mysqlwire.Client, question string, leave bool) (code uint16, mixed
 		default:
 			row, err := mysqlwire.ParseRow(p, 1)
 			if err != nil || row[0] != want[at][0] {
-				return 0, fmt.Errorf("row %d of %d is %.100q, not %.100q, %w", at, len(want), p, want[at][0].Text, errors.Join(err, errAnswer)), nil
+				return 0, fmt.Errorf("row %d of %d is %.100q, not %.100q, %w", at, len(want), p, want[at][0].Text,
+					errors.Join(err, errAnswer)), nil
 			}
 			if leave {
 				return 0, nil, io.ErrClosedPipe
@@ -134,10 +138,12 @@ func TestAnswersAreTheAskers(t *testing.T) {
 	var answered, failed, ended, told atomic.Int64
 	wrong := func(err error) { failed.Add(1); t.Error(err) }
 	certificate := testTLS(t)
-	r := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", ReplayReads: true, TLS: certificate, HoldTimeout: limit})
+	r := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", ReplayReads: true, TLS: certificate,
+		HoldTimeout: limit})
 	var servers []Target
 	for i := range 3 {
-		servers = append(servers, Target{Name: fmt.Sprintf("n%d", i+1), Addr: newOwnServer(t, certificate, wrong).Addr().String()})
+		servers = append(servers, Target{Name: fmt.Sprintf("n%d", i+1), Addr: newOwnServer(t, certificate, wrong).Addr().
+			String()})
 	}
 	view := func(turn int) View {
 		of := func(i int) Target {
@@ -177,7 +183,8 @@ func TestAnswersAreTheAskers(t *testing.T) {
 	for id := range sessions {
 		wg.Go(func() {
 			who := fmt.Sprintf("%c%d", 'a'+id%26, id)
-			cfg := mysqlwire.ClientConfig{User: "app", Password: wirePassword, Attributes: append([]mysqlwire.Attribute{{Name: owner, Value: who}}, sealing.Attributes...)}
+			cfg := mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+				Attributes: append([]mysqlwire.Attribute{{Name: owner, Value: who}}, sealing.Attributes...)}
 			addr := r.RWAddr()
 			if id%2 == 1 {
 				addr = r.SplitAddr()
@@ -195,7 +202,8 @@ func TestAnswersAreTheAskers(t *testing.T) {
 					}
 				}
 				size := 1 << rand.IntN(15)
-				question := fmt.Sprintf("SELECT '%s %d %d %d' /* %s */", who, number, rand.IntN(8), rand.IntN(size), strings.Repeat(who[:1], rand.IntN(size)))
+				question := fmt.Sprintf("SELECT '%s %d %d %d' /* %s */", who, number, rand.IntN(8), rand.IntN(size),
+					strings.Repeat(who[:1], rand.IntN(size)))
 				err := c.WriteCommand(comQuery, []byte(question))
 				var code uint16
 				var mixed error
@@ -203,7 +211,8 @@ func TestAnswersAreTheAskers(t *testing.T) {
 					code, mixed, err = heard(c, question, rand.IntN(50) == 0)
 				}
 				switch {
-				case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, mysqlwire.ErrSequence), errors.Is(err, mysqlwire.ErrTooLarge):
+				case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, mysqlwire.ErrSequence),
+					errors.Is(err, mysqlwire.ErrTooLarge):
 					mixed = fmt.Errorf("question %d: %w", number, err)
 				case err != nil:
 					ended.Add(1)
@@ -229,8 +238,10 @@ func TestAnswersAreTheAskers(t *testing.T) {
 	churn.Wait()
 	r.SetView(view(0))
 	st := r.Stats()
-	t.Logf("%d answers, %d errors, %d ends; carried over %d times", answered.Load(), told.Load(), ended.Load(), st.RW.Carried+st.Split.Carried)
-	if failed.Load() == 0 && (answered.Load() < sessions*questions/2 || ended.Load() == 0 || st.RW.Carried == 0 || st.Split.Carried == 0 || st.Split.FollowerReads == 0) {
+	t.Logf("%d answers, %d errors, %d ends; carried over %d times", answered.Load(), told.Load(), ended.Load(),
+		st.RW.Carried+st.Split.Carried)
+	if failed.Load() == 0 && (answered.Load() < sessions*questions/2 || ended.Load() == 0 || st.RW.Carried == 0 ||
+		st.Split.Carried == 0 || st.Split.FollowerReads == 0) {
 		t.Errorf("too little has happened: %+v", st)
 	}
 	eventually(t, "nothing is left", func() bool { return clientsOf(r) == 0 })

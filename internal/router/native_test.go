@@ -51,7 +51,8 @@ func newNativeServer(t *testing.T, plugin string) *nativeServer {
 
 func (s *nativeServer) session(ctx context.Context, c *mysqlwire.Conn) error {
 	nonce := bytes.Repeat([]byte("abcdefghij"), 2)
-	greeting := mysqlwire.Greeting{Version: "8.4.6", ConnectionID: 7, Nonce: nonce, Collation: 255, Status: mysqlwire.StatusAutocommit, Plugin: s.plugin,
+	greeting := mysqlwire.Greeting{Version: "8.4.6", ConnectionID: 7, Nonce: nonce, Collation: 255,
+		Status: mysqlwire.StatusAutocommit, Plugin: s.plugin,
 		Capabilities: mysqlwire.CapProtocol41 | mysqlwire.CapSSL | capSecureConnection | capPluginAuth}
 	if err := c.WritePacket(mysqlwire.AppendGreeting(nil, greeting)); err != nil {
 		return err
@@ -63,7 +64,8 @@ func (s *nativeServer) session(ctx context.Context, c *mysqlwire.Conn) error {
 	answer := response.Auth
 	if response.Plugin != mysqlwire.PluginNative {
 		nonce = bytes.Repeat([]byte("ABCDEFGHIJ"), 2)
-		if err := c.WritePacket(mysqlwire.AppendAuthSwitch(nil, mysqlwire.AuthSwitch{Plugin: mysqlwire.PluginNative, Nonce: nonce})); err != nil {
+		if err := c.WritePacket(mysqlwire.AppendAuthSwitch(nil, mysqlwire.AuthSwitch{Plugin: mysqlwire.PluginNative,
+			Nonce: nonce})); err != nil {
 			return err
 		}
 		if answer, err = c.ReadPacket(); err != nil {
@@ -71,7 +73,8 @@ func (s *nativeServer) session(ctx context.Context, c *mysqlwire.Conn) error {
 		}
 	}
 	if !bytes.Equal(answer, mysqlwire.ScrambleNative(wirePassword, nonce)) {
-		return c.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeAccessDenied, State: "28000", Message: "Access denied for user 'app'"}))
+		return c.WritePacket(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeAccessDenied, State: "28000",
+			Message: "Access denied for user 'app'"}))
 	}
 	for ok := mysqlwire.AppendOK(nil, mysqlwire.OK{Status: mysqlwire.StatusAutocommit}); ; {
 		if err := c.WritePacket(ok); err != nil {
@@ -120,16 +123,19 @@ func TestNativePassword(t *testing.T) {
 		v := View{RW: &Target{Name: "n1", Addr: s.Addr().String(), Epoch: "1"}}
 		follows := start(t, Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), HoldTimeout: limit})
 		passes := start(t, Config{HoldTimeout: limit})
-		level := start(t, Config{Sessions: true, TLS: testTLS(t), Reads: oneServer{}, Consistency: Before, HoldTimeout: limit})
+		level := start(t, Config{Sessions: true, TLS: testTLS(t), Reads: oneServer{}, Consistency: Before,
+			HoldTimeout: limit})
 		for _, r := range []*Router{follows, passes, level} {
 			r.SetView(v)
 		}
-		for name, addr := range map[string]string{"followed 6446": follows.RWAddr(), "followed 6447": follows.ROAddr(), "6450": follows.SplitAddr(),
+		for name, addr := range map[string]string{"followed 6446": follows.RWAddr(), "followed 6447": follows.ROAddr(),
+			"6450":        follows.SplitAddr(),
 			"passed 6446": passes.RWAddr(), "passed 6447": passes.ROAddr(), "at BEFORE": level.RWAddr()} {
 			for secure, config := range map[string]*tls.Config{"": nil, ", over TLS": {InsecureSkipVerify: true}} {
 				t.Run(plugin+", "+name+secure, func(t *testing.T) {
 					login := func(password string) (*mysqlwire.Client, error) {
-						return mysqlwire.Login(t.Context(), dial(t, addr), mysqlwire.ClientConfig{User: "app", Password: password, TLS: config})
+						return mysqlwire.Login(t.Context(), dial(t, addr), mysqlwire.ClientConfig{User: "app", Password: password,
+							TLS: config})
 					}
 					if _, err := login("wrong"); !mysqlwire.IsServerCode(err, mysqlwire.CodeAccessDenied) {
 						t.Errorf("a wrong password: %v", err)
@@ -152,13 +158,15 @@ func TestNativePassword(t *testing.T) {
 					if strings.HasPrefix(name, "passed") {
 						return
 					}
-					if st := follows.Stats(); st.RW.Followed+st.RO.Followed+st.Split.Followed != 0 || st.RW.Tied+st.RO.Tied+st.Split.Tied == 0 {
+					if st := follows.Stats(); st.RW.Followed+st.RO.Followed+st.Split.Followed != 0 || st.RW.Tied+st.RO.Tied+
+						st.Split.Tied == 0 {
 						t.Errorf("%+v", st)
 					}
 				})
 			}
 		}
-		c, err := mysqlwire.Login(t.Context(), dial(t, follows.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword})
+		c, err := mysqlwire.Login(t.Context(), dial(t, follows.RWAddr()),
+			mysqlwire.ClientConfig{User: "app", Password: wirePassword})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,8 @@ func TestParseKill(t *testing.T) {
 			t.Errorf("%s: %t %d %t", text, query, id, ok)
 		}
 	}
-	for _, text := range []string{"", "KILL", "KILL QUERY", "KILL @x", "KILL 7 8", "KILL 1 + 6", "SELECT 7", "KILL 99999999999"} {
+	for _, text := range []string{"", "KILL", "KILL QUERY", "KILL @x", "KILL 7 8", "KILL 1 + 6", "SELECT 7",
+		"KILL 99999999999"} {
 		if _, _, ok := parseKill([]byte(text)); ok {
 			t.Error(text)
 		}
@@ -88,11 +89,14 @@ func TestParseKill(t *testing.T) {
 // What commits by itself ends a READ ONLY transaction on the follower, and runs on the leader.
 func TestImplicitCommit(t *testing.T) {
 	s := newSplit(t, 1, Config{})
-	s.run("START TRANSACTION READ ONLY", "SELECT 1", "CREATE TABLE t", "START TRANSACTION READ ONLY", "BEGIN", "INSERT 1", "COMMIT",
-		"START TRANSACTION READ ONLY", "START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY", "LOCK TABLES t READ")
+	s.run("START TRANSACTION READ ONLY", "SELECT 1", "CREATE TABLE t", "START TRANSACTION READ ONLY", "BEGIN", "INSERT 1",
+		"COMMIT",
+		"START TRANSACTION READ ONLY", "START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY",
+		"LOCK TABLES t READ")
 	s.got([]string{"CREATE TABLE t", "BEGIN", "INSERT 1", "COMMIT", "LOCK TABLES t READ"},
 		"START TRANSACTION READ ONLY", "SELECT 1", "COMMIT", "START TRANSACTION READ ONLY", "COMMIT",
-		"START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY", "COMMIT")
+		"START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY", "COMMIT", "START TRANSACTION READ ONLY",
+		"COMMIT")
 }
 
 // With sql_auto_is_null a SELECT may mean the row that was inserted last, which the leader knows.
@@ -107,7 +111,8 @@ func TestNoEndOfXAOnReadPorts(t *testing.T) {
 	s := newSplit(t, 1, Config{Sessions: true})
 	onLeader := s.c
 	long := "/* " + strings.Repeat("x", 2*inBytes) + " */ XA /* y */ ROLLBACK 'a'"
-	for _, text := range []string{"XA COMMIT 'a'", "xa rollback 'a'", "SELECT 1; XA ROLLBACK 'a'", "/*!50000 XA */ COMMIT 'a' ONE PHASE", long} {
+	for _, text := range []string{"XA COMMIT 'a'", "xa rollback 'a'", "SELECT 1; XA ROLLBACK 'a'",
+		"/*!50000 XA */ COMMIT 'a' ONE PHASE", long} {
 		c := s.connect(s.r.ROAddr())
 		if _, err := c.ExecContext(t.Context(), text); !isCode(err, erOptionPreventsStatement) {
 			t.Errorf("%.30s: %v", text, err)
@@ -247,13 +252,15 @@ func TestReadsHaveLeadersSettings(t *testing.T) {
 	set("sql_mode", "")
 	rows(s.leader)
 	s.run("SET a = 1", "SELECT 1", "SELECT 2")
-	s.got([]string{"SET a = 1"}, "SET a = 1", "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'", "SET SESSION group_concat_max_len = 4096",
+	s.got([]string{"SET a = 1"}, "SET a = 1", "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'",
+		"SET SESSION group_concat_max_len = 4096",
 		"SELECT 1", "SELECT 2")
 	// A value that the follower does not take costs the session nothing; one that could end its quotes is not repeated.
 	s.followers[0].set(func(w *wireServer) { w.fail = map[string]uint16{"SET SESSION time_zone = '+02:00'": 1298} })
 	s.c = s.connect(s.r.SplitAddr())
 	s.run("SELECT 3")
-	s.got(nil, "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'", "SET SESSION group_concat_max_len = 4096", "SELECT 3")
+	s.got(nil, "SET SESSION sql_mode = ''", "SET SESSION time_zone = '+02:00'", "SET SESSION group_concat_max_len = 4096",
+		"SELECT 3")
 	set("time_zone", "x', a = 'y")
 	rows(s.leader)
 	s.c = s.connect(s.r.SplitAddr())

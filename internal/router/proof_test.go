@@ -73,7 +73,8 @@ func newThief(t *testing.T, offered *tls.Config) *thief {
 
 // rob is a login that asks for the password itself.
 func (th *thief) rob(ctx context.Context, c *mysqlwire.Conn, key *rsa.PrivateKey) (string, error) {
-	g := mysqlwire.Greeting{Version: "9.7.4", ConnectionID: 7, Nonce: []byte("01234567890123456789"), Collation: 255, Status: mysqlwire.StatusAutocommit,
+	g := mysqlwire.Greeting{Version: "9.7.4", ConnectionID: 7, Nonce: []byte("01234567890123456789"), Collation: 255,
+		Status: mysqlwire.StatusAutocommit,
 		Plugin: mysqlwire.PluginCachingSHA2, Capabilities: 1 | 1<<9 | 1<<13 | 1<<15 | 1<<19 | 1<<20 | 1<<21}
 	if th.tls != nil {
 		g.Capabilities |= mysqlwire.CapSSL
@@ -119,7 +120,8 @@ func (th *thief) rob(ctx context.Context, c *mysqlwire.Conn, key *rsa.PrivateKey
 func TestNoPasswordForAnImpostor(t *testing.T) {
 	own := testTLS(t)
 	insecure := &tls.Config{InsecureSkipVerify: true}
-	member := api.MySQLProof{Certificates: []string{certDigest(own), strings.Repeat("0", 64)}, Key: strings.Repeat("a", 64)}
+	member := api.MySQLProof{Certificates: []string{certDigest(own), strings.Repeat("0", 64)},
+		Key: strings.Repeat("a", 64)}
 	for name, c := range map[string]struct {
 		offered *tls.Config // by the impostor
 		client  *tls.Config // of the client
@@ -127,18 +129,21 @@ func TestNoPasswordForAnImpostor(t *testing.T) {
 		proof   api.MySQLProof
 		want    string
 	}{
-		"another certificate":                       {testTLS(t), insecure, false, member, "shows a certificate"},
-		"no TLS":                                    {nil, insecure, false, member, "offers no TLS"},
-		"no TLS, to a client without":               {nil, nil, false, member, "offers no TLS"},
-		"a key of its own":                          {testTLS(t), nil, false, member, "another key"},
-		"a key of its own, and the node has no TLS": {nil, nil, false, api.MySQLProof{Certificates: []string{}, Key: member.Key}, "another key"},
-		"through a socket":                          {testTLS(t), nil, true, member, "shows a certificate"},
-		"nothing is known of the server yet":        {testTLS(t), insecure, false, api.MySQLProof{Certificates: []string{}}, "shows a certificate"},
+		"another certificate":         {testTLS(t), insecure, false, member, "shows a certificate"},
+		"no TLS":                      {nil, insecure, false, member, "offers no TLS"},
+		"no TLS, to a client without": {nil, nil, false, member, "offers no TLS"},
+		"a key of its own":            {testTLS(t), nil, false, member, "another key"},
+		"a key of its own, and the node has no TLS": {nil, nil, false,
+			api.MySQLProof{Certificates: []string{}, Key: member.Key}, "another key"},
+		"through a socket": {testTLS(t), nil, true, member, "shows a certificate"},
+		"nothing is known of the server yet": {testTLS(t), insecure, false, api.MySQLProof{Certificates: []string{}},
+			"shows a certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			th := newThief(t, c.offered)
 			var log lines
-			cfg := Config{Sessions: true, TLS: testTLS(t), RWSocket: filepath.Join(t.TempDir(), "rw"), Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			cfg := Config{Sessions: true, TLS: testTLS(t), RWSocket: filepath.Join(t.TempDir(), "rw"),
+				Logger: slog.New(slog.NewTextHandler(&log, nil))}
 			r := start(t, cfg)
 			r.SetProofs(map[string]api.MySQLProof{"n1": c.proof})
 			r.SetView(View{RW: &Target{Name: "n1", Addr: th.Addr().String(), Epoch: "1"}})
@@ -180,9 +185,11 @@ func TestCarriedToNoImpostor(t *testing.T) {
 	first.mu.Lock()
 	shown := certDigest(first.tls)
 	first.mu.Unlock()
-	r.SetProofs(map[string]api.MySQLProof{"n1": {Certificates: []string{shown}}, "n2": {Certificates: []string{certDigest(own)}}})
+	r.SetProofs(map[string]api.MySQLProof{"n1": {Certificates: []string{shown}},
+		"n2": {Certificates: []string{certDigest(own)}}})
 	r.SetView(View{RW: &Target{Name: "n1", Addr: first.Addr().String(), Epoch: "1"}})
-	c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{InsecureSkipVerify: true}})
+	c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword,
+		TLS: &tls.Config{InsecureSkipVerify: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +220,8 @@ func TestOlderMemberIsNotVerified(t *testing.T) {
 	r.SetProofs(map[string]api.MySQLProof{"another": {}})
 	r.SetView(View{RW: s.target("1")})
 	for range 2 {
-		c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()), mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{InsecureSkipVerify: true}})
+		c, err := mysqlwire.Login(t.Context(), dial(t, r.RWAddr()),
+			mysqlwire.ClientConfig{User: "app", Password: wirePassword, TLS: &tls.Config{InsecureSkipVerify: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

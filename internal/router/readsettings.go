@@ -12,10 +12,12 @@ import (
 // session begins with its server's global values of them: on the splitting port it keeps those with which it began at
 // the leader. The list leaves out variables for one table or one feature, and those that only privileged accounts can
 // set, or no account: max_allowed_packet.
-var readSettings = []string{"sql_mode", "time_zone", "group_concat_max_len", "optimizer_switch", "character_set_server", "collation_server", "lc_time_names",
-	"div_precision_increment", "default_week_format", "block_encryption_mode", "cte_max_recursion_depth", "max_execution_time", "sql_select_limit",
-	"sql_safe_updates", "max_sort_length", "windowing_use_high_precision", "transaction_isolation", "lock_wait_timeout", "innodb_lock_wait_timeout",
-	"wait_timeout", "net_read_timeout", "net_write_timeout"}
+var readSettings = []string{"sql_mode", "time_zone", "group_concat_max_len", "optimizer_switch", "character_set_server",
+	"collation_server", "lc_time_names",
+	"div_precision_increment", "default_week_format", "block_encryption_mode", "cte_max_recursion_depth",
+	"max_execution_time", "sql_select_limit", "sql_safe_updates", "max_sort_length", "windowing_use_high_precision",
+	"transaction_isolation", "lock_wait_timeout", "innodb_lock_wait_timeout", "wait_timeout", "net_read_timeout",
+	"net_write_timeout"}
 
 // readSettingsQuery asks for all of them in one value, which a binary separator keeps from being converted for the
 // client. The LIMIT stands above sql_select_limit.
@@ -57,7 +59,8 @@ func (s *session) takeSettings(ctx context.Context) error {
 		if refused, lost := asRefused(err); lost != nil {
 			return lost
 		} else if refused != nil { // such as a time zone that is not known there
-			s.r.cfg.Logger.Warn("router: a follower does not take the leader's value of a variable", "follower", s.link.target.Name, "variable", name,
+			s.r.cfg.Logger.Warn("router: a follower does not take the leader's value of a variable", "follower",
+				s.link.target.Name, "variable", name,
 				"value", want[i], "error", refused)
 			continue
 		}
@@ -74,7 +77,8 @@ func (s *session) settings(ctx context.Context) (values []string, err error) {
 		defer s.link.server.SetDeadline(time.Time{})
 	}
 	status := s.state.status
-	err = s.ask(mysqlwire.NewConn(s.server, loginMaxPacket), readSettingsQuery, func(row string) { values = strings.Split(row, "\n") })
+	err = s.ask(mysqlwire.NewConn(s.server, loginMaxPacket), readSettingsQuery,
+		func(row string) { values = strings.Split(row, "\n") })
 	s.state.status = status
 	if refused, lost := asRefused(err); lost != nil || refused != nil {
 		return nil, lost

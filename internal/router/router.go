@@ -81,9 +81,10 @@ type hold struct {
 func New(cfg Config) *Router {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Router{
-		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, stream: port{readOnly: true}, ctx: ctx, cancel: cancel,
-		changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
-		followed: map[*session]struct{}{}, warned: map[string]string{}, points: points{wanted: make(chan struct{}, 1)}, patience: loginPatience,
+		cfg: cfg.withDefaults(), ro: port{readOnly: true}, splitReads: port{readOnly: true}, stream: port{readOnly: true},
+		ctx: ctx, cancel: cancel, changed: make(chan struct{}), links: map[*link]struct{}{}, dials: map[*attempt]struct{}{},
+		followed: map[*session]struct{}{}, warned: map[string]string{}, points: points{wanted: make(chan struct{}, 1)},
+		patience: loginPatience,
 	}
 }
 
@@ -179,7 +180,8 @@ func (r *Router) closeListeners() (err error) {
 func listen(addr, what string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("router: %s port %s is in use; stop what listens there or set another port under [router]: %w", what, addr, err)
+		return nil, fmt.Errorf("router: %s port %s is in use; stop what listens there or set another port under [router]: %w",
+			what, addr, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("router: listening on the %s port: %w", what, err)
@@ -234,7 +236,8 @@ func (r *Router) SetView(v View) {
 	if v.RW != nil {
 		leader = *v.RW
 	}
-	r.cfg.Logger.Info("router: new view", "leader", leader.Name, "epoch", leader.Epoch, "followers", len(v.RO), "connections_cut", len(cut))
+	r.cfg.Logger.Info("router: new view", "leader", leader.Name, "epoch", leader.Epoch, "followers", len(v.RO),
+		"connections_cut", len(cut))
 }
 
 // Hold stops new read-write connections before a planned switchover: they wait as if there were no leader. Open ones
@@ -332,9 +335,11 @@ func (r *Router) unlink(l *link) {
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats, Stream: r.stream.stats,
+	s := Stats{RW: r.rw.stats, RO: r.ro.stats, Split: r.split.stats, SplitReads: r.splitReads.stats,
+		Stream:   r.stream.stats,
 		ByTarget: map[string]int{}, TiedBy: map[string]int{}}
-	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads, &r.stream: &s.Stream}
+	of := map[*port]*PortStats{&r.rw: &s.RW, &r.ro: &s.RO, &r.split: &s.Split, &r.splitReads: &s.SplitReads,
+		&r.stream: &s.Stream}
 	stats := func(p *port) *PortStats { return of[p] }
 	tied := func(p *port, by string) {
 		stats(p).Tied++

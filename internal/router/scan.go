@@ -291,7 +291,8 @@ func (s *scanner) setWord(w string, sysvar bool) {
 		if s.words == 2 {
 			s.mark("SET " + w)
 		}
-	case "GTID_NEXT", "INSERT_ID", "LAST_INSERT_ID", "IDENTITY", "PSEUDO_THREAD_ID", "SQL_LOG_BIN", "RAND_SEED1", "RAND_SEED2", "COMPLETION_TYPE":
+	case "GTID_NEXT", "INSERT_ID", "LAST_INSERT_ID", "IDENTITY", "PSEUDO_THREAD_ID", "SQL_LOG_BIN", "RAND_SEED1",
+		"RAND_SEED2", "COMPLETION_TYPE":
 		s.mark(strings.ToLower(w))
 	}
 }
@@ -335,9 +336,10 @@ func (s *scanner) statement(w []byte) {
 // harmless reports that a parenthesis after this word calls nothing that could write.
 func harmless(w []byte) bool {
 	switch string(w) {
-	case "COUNT", "SUM", "MIN", "MAX", "AVG", "IN", "AND", "OR", "NOT", "ON", "WHERE", "FROM", "AS", "EXISTS", "COALESCE", "IFNULL", "IF",
-		"CONCAT", "LOWER", "UPPER", "NOW", "DATE", "ABS", "ROUND", "LENGTH", "SELECT", "UNION", "ALL", "DISTINCT", "USING", "JOIN", "BY",
-		"HAVING", "THEN", "ELSE", "WHEN", "INDEX", "SLEEP":
+	case "COUNT", "SUM", "MIN", "MAX", "AVG", "IN", "AND", "OR", "NOT", "ON", "WHERE", "FROM", "AS", "EXISTS", "COALESCE",
+		"IFNULL", "IF",
+		"CONCAT", "LOWER", "UPPER", "NOW", "DATE", "ABS", "ROUND", "LENGTH", "SELECT", "UNION", "ALL", "DISTINCT", "USING",
+		"JOIN", "BY", "HAVING", "THEN", "ELSE", "WHEN", "INDEX", "SLEEP":
 		return true
 	}
 	return false
@@ -358,7 +360,8 @@ type effect struct {
 }
 
 func (s *scanner) effect() effect {
-	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global, reads: s.reads, doubt: s.doubt, tables: s.tables, endsXA: s.endsXA}
+	e := effect{verb: s.verb, reason: s.reason, several: s.several, once: s.once, calls: s.calls, global: s.global,
+		reads: s.reads, doubt: s.doubt, tables: s.tables, endsXA: s.endsXA}
 	if s.at {
 		e.reason = userVariables
 	}

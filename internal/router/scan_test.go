@@ -130,7 +130,8 @@ func FuzzScan(f *testing.F) {
 // An answer ends at the same byte however it is cut into parts, and never beyond what there is.
 func FuzzAnswer(f *testing.F) {
 	ok := mysqlwire.AppendPacket(nil, 1, mysqlwire.AppendOK(nil, mysqlwire.OK{Status: 2}))
-	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0}, {2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 2, 0}}, nil)
+	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0},
+		{2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 2, 0}}, nil)
 	f.Add(ok, byte(comPing), true, uint8(1))
 	f.Add(rows, byte(comQuery), false, uint8(7))
 	f.Add([]byte{12, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, byte(comStmtPrepare), true, uint8(5))
@@ -154,7 +155,8 @@ func FuzzAnswer(f *testing.F) {
 				break
 			}
 		}
-		if err == nil && (used != end || parts.state != whole.state || parts.status != whole.status || parts.failed != whole.failed) {
+		if err == nil && (used != end || parts.state != whole.state || parts.status != whole.status ||
+			parts.failed != whole.failed) {
 			t.Errorf("in parts %d %+v, in one %d %+v", used, parts, end, whole)
 		}
 	})
@@ -178,7 +180,8 @@ func TestAnswerLongOK(t *testing.T) {
 }
 
 func TestAnswerRows(t *testing.T) {
-	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0}, {2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 3, 0}}, nil)
+	rows := bytes.Join([][]byte{{1, 0, 0, 1, 1}, {3, 0, 0, 2, 3, 'd', 'e'}, {5, 0, 0, 3, 0xfe, 0, 0, 2, 0},
+		{2, 0, 0, 4, 1, 'x'}, {5, 0, 0, 5, 0xfe, 0, 0, 3, 0}}, nil)
 	a := newAnswer(comQuery, false)
 	if n, err := a.feed(append(rows, 0)); n != len(rows) || err != nil || a.state != answerDone || a.status != 3 {
 		t.Errorf("%d of %d bytes, %v, %+v", n, len(rows), err, a)

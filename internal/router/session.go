@@ -65,7 +65,8 @@ type session struct {
 func newSession(r *Router, l *link, in *login, client, server net.Conn) *session {
 	caps := in.response.Capabilities
 	s := &session{r: r, port: l.port, tcp: l.client, from: l.from, client: client, link: l, server: server, login: in,
-		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0, attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
+		seen: r.views.Load(), legacy: caps&mysqlwire.CapDeprecateEOF == 0,
+		attrs: caps&mysqlwire.CapQueryAttributes&in.greeting.Capabilities != 0,
 		trace: r.points.begin(l.target, in.greeting.ConnectionID), wish: r.cfg.wishes(in.response.User),
 		// init_connect may have changed it since: the worse is taken
 		state: state{status: in.status | mysqlwire.StatusAutocommit}}
@@ -177,7 +178,8 @@ func (s *session) command() error {
 		}
 		return errEnd
 	case length < shortest[c]:
-		return errors.Join(s.tell(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000", Message: "Malformed communication packet."}), errEnd)
+		return errors.Join(s.tell(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000",
+			Message: "Malformed communication packet."}), errEnd)
 	case s.doubt && !silent(c):
 		if err := s.inStep(); err != nil {
 			return err
@@ -264,7 +266,8 @@ func (s *session) lead(c byte, length int) error {
 	if sendsText(c) {
 		var wrong error
 		if level, wrong = s.levelOf(c, length); wrong != nil {
-			return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " + wrong.Error()}))
+			return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeParse, State: "42000", Message: "Trireme: " +
+				wrong.Error()}))
 		}
 		if boundary {
 			if found, err := s.current(level); !found || err != nil {
@@ -272,7 +275,8 @@ func (s *session) lead(c byte, length int) error {
 			}
 		}
 	}
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction() && !s.state.guess,
+	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction() &&
+		!s.state.guess,
 		autocommit: s.state.autocommit() || s.state.guess, level: level}
 	if err := s.ready(&j); err != nil || j.over {
 		return s.settle(err)
@@ -603,7 +607,8 @@ func (s *session) receive(j *job, a *answer) (fromServer, err error) {
 
 // garbage ends a session whose server sends an answer that was not asked for.
 func (s *session) garbage(command byte) error {
-	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed", "node", s.link.target.Name, "command", command)
+	s.r.cfg.Logger.Warn("router: a server's answer is not understood, its connection is closed",
+		"node", s.link.target.Name, "command", command)
 	return errAnswer
 }
 

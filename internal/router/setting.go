@@ -113,7 +113,8 @@ func endsIn(p []byte, word string) bool {
 
 func (s *session) setVariable(name, value string) *mysqlwire.ServerError {
 	wrong := func(err error) *mysqlwire.ServerError {
-		return &mysqlwire.ServerError{Code: codeWrongValue, State: "42000", Message: fmt.Sprintf("Variable '%s': %v", strings.ToLower(name), err)}
+		return &mysqlwire.ServerError{Code: codeWrongValue, State: "42000",
+			Message: fmt.Sprintf("Variable '%s': %v", strings.ToLower(name), err)}
 	}
 	if name == varToken {
 		index, err := s.parseToken(value)
@@ -141,7 +142,8 @@ func (s *session) setVariable(name, value string) *mysqlwire.ServerError {
 }
 
 func within(name string) *mysqlwire.ServerError {
-	return &mysqlwire.ServerError{Code: codeWithin, State: "25001", Message: name + " can't be changed while a transaction is in progress"}
+	return &mysqlwire.ServerError{Code: codeWithin, State: "25001", Message: name +
+		" can't be changed while a transaction is in progress"}
 }
 
 func (s *session) getVariable(name string) (string, *mysqlwire.ServerError) {
@@ -152,7 +154,8 @@ func (s *session) getVariable(name string) (string, *mysqlwire.ServerError) {
 	defer cancel()
 	token, err := s.token(ctx)
 	if err != nil {
-		return "", &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: "Trireme: there is no token now: " + err.Error()}
+		return "", &mysqlwire.ServerError{Code: codeNotCurrent, State: "HYT00", Message: "Trireme: there is no token now: " +
+			err.Error()}
 	}
 	return token, nil
 }

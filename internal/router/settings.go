@@ -11,7 +11,8 @@ import (
 func FromSettings(r config.Router) (Config, error) {
 	c := Config{RWListen: r.RWAddr(), ROListen: r.ROAddr(), SplitListen: r.SplitAddr(), StreamListen: r.StreamAddr(),
 		RWSocket: r.RWSocket, ROSocket: r.ROSocket, SplitSocket: r.SplitSocket,
-		HoldTimeout: r.HoldTimeout.Std(), MaxConns: r.MaxConns, Limits: Limits{Conns: r.MaxConnsPerAddress, Rate: r.MaxConnRate},
+		HoldTimeout: r.HoldTimeout.Std(), MaxConns: r.MaxConns, Limits: Limits{Conns: r.MaxConnsPerAddress,
+			Rate: r.MaxConnRate},
 		Sessions: r.Sessions == config.SessionsCarry, ReplayReads: r.Replay == config.ReplayReads, Levels: map[string]Level{},
 		ConsistencyTimeout: r.ConsistencyTimeout.Std(), OwnWritesTimeout: r.OwnWritesTimeout.Std(), MaxLag: r.MaxLag.Std()}
 	var err error

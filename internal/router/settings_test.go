@@ -11,12 +11,15 @@ import (
 // The router does what a file says, whichever program runs it.
 func TestFromSettings(t *testing.T) {
 	r := config.Default().Router
-	r.Sessions, r.Replay, r.SplitPort, r.StreamPort, r.SplitSocket = config.SessionsCarry, config.ReplayReads, 7450, 0, "/run/split"
+	r.Sessions, r.Replay, r.SplitPort, r.StreamPort, r.SplitSocket = config.SessionsCarry, config.ReplayReads, 7450, 0,
+		"/run/split"
 	r.Consistency, r.Levels, r.MaxLag = "BEFORE", map[string]string{"app": "AFTER"}, config.Duration(2*time.Second)
 	r.MaxConnRate, r.MaxConnsPerAddress = 7, 8
 	c, err := FromSettings(r)
-	if err != nil || !c.Sessions || !c.ReplayReads || !strings.HasSuffix(c.SplitListen, ":7450") || c.StreamListen != "" || c.SplitSocket != "/run/split" ||
-		c.Consistency != Before || c.level("app") != After || c.level("other") != Before || c.MaxLag != 2*time.Second || c.Limits.Rate != 7 || c.Limits.Conns != 8 || c.OwnWritesTimeout != r.OwnWritesTimeout.Std() {
+	if err != nil || !c.Sessions || !c.ReplayReads || !strings.HasSuffix(c.SplitListen, ":7450") || c.StreamListen != "" ||
+		c.SplitSocket != "/run/split" ||
+		c.Consistency != Before || c.level("app") != After || c.level("other") != Before || c.MaxLag != 2*time.Second ||
+		c.Limits.Rate != 7 || c.Limits.Conns != 8 || c.OwnWritesTimeout != r.OwnWritesTimeout.Std() {
 		t.Errorf("%+v, %v", c, err)
 	}
 	for what, spoil := range map[string]func(*config.Router){

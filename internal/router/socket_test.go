@@ -27,7 +27,8 @@ func socketDB(t *testing.T, user, password, path string) *sql.DB {
 // router's ports do. The session is followed, and goes on at the next leader.
 func TestUnixSockets(t *testing.T) {
 	dir := t.TempDir()
-	cfg := Config{RWSocket: filepath.Join(dir, "rw"), ROSocket: filepath.Join(dir, "ro"), SplitSocket: filepath.Join(dir, "split")}
+	cfg := Config{RWSocket: filepath.Join(dir, "rw"), ROSocket: filepath.Join(dir, "ro"),
+		SplitSocket: filepath.Join(dir, "split")}
 	for _, name := range []string{"rw", "ro", "split"} { // a process that is gone has left one
 		l, err := net.Listen("unix", filepath.Join(dir, name))
 		if err != nil {
@@ -61,14 +62,16 @@ func TestUnixSockets(t *testing.T) {
 	for name, c := range map[string]struct {
 		s    *wireServer
 		want []string
-	}{"first": {first, []string{"SELECT 1"}}, "second": {second, []string{"SELECT 2"}}, "follower": {follower, []string{"SELECT 1"}}} {
+	}{"first": {first, []string{"SELECT 1"}}, "second": {second, []string{"SELECT 2"}},
+		"follower": {follower, []string{"SELECT 1"}}} {
 		c.s.mu.Lock()
 		if c.s.safe == 0 || !slices.Equal(c.s.sent, c.want) {
 			t.Errorf("%s: %d logins over TLS, was sent %q", name, c.s.safe, c.s.sent)
 		}
 		c.s.mu.Unlock()
 	}
-	if _, err := socketDB(t, "app", "wrong", cfg.RWSocket).ExecContext(t.Context(), "SELECT 3"); err == nil || !strings.Contains(err.Error(), "Access denied") {
+	if _, err := socketDB(t, "app", "wrong", cfg.RWSocket).ExecContext(t.Context(), "SELECT 3"); err == nil ||
+		!strings.Contains(err.Error(), "Access denied") {
 		t.Errorf("error %v", err)
 	}
 	_ = r.Close()
@@ -82,7 +85,8 @@ func TestUnixSocketWithoutTLS(t *testing.T) {
 	s, path := newWireServer(t), filepath.Join(t.TempDir(), "rw")
 	r := start(t, Config{RWSocket: path})
 	r.SetView(View{RW: s.target("1")})
-	if _, err := socketDB(t, "app", wirePassword, path).ExecContext(t.Context(), "SELECT 1"); err == nil || !strings.Contains(err.Error(), "offers no TLS") {
+	if _, err := socketDB(t, "app", wirePassword, path).ExecContext(t.Context(), "SELECT 1"); err == nil ||
+		!strings.Contains(err.Error(), "offers no TLS") {
 		t.Errorf("error %v", err)
 	}
 	if got := s.take(); len(got) > 0 {
@@ -101,7 +105,8 @@ func TestSocketIsNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for path, want := range map[string]string{file: "no socket", used: "somebody listens", filepath.Join(dir, "no/such"): "no such file"} {
+	for path, want := range map[string]string{file: "no socket", used: "somebody listens",
+		filepath.Join(dir, "no/such"): "no such file"} {
 		r := New(Config{RWListen: "127.0.0.1:0", ROListen: "127.0.0.1:0", RWSocket: path})
 		if err := r.Start(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", path, err)

@@ -216,7 +216,8 @@ func (s *session) access(c byte, length int) (sqlkind.Access, accessMode) {
 	if need != sqlkind.Write && sqlkind.OwnSchema(s.schema()) {
 		need = sqlkind.Write
 	}
-	if mode != accessReadOnly && (mode == accessReadWrite || s.state.reason != "" || !s.state.autocommit() || s.state.isNull) ||
+	if mode != accessReadOnly && (mode == accessReadWrite || s.state.reason != "" || !s.state.autocommit() ||
+		s.state.isNull) ||
 		need == sqlkind.Diagnosis && !s.split.last {
 		need = sqlkind.Write
 	}
@@ -340,7 +341,8 @@ func (s *session) openFollower() bool {
 // catchUp gives the server in use what was set at the other one meanwhile.
 func (s *session) catchUp() error {
 	st, here := &s.state, &s.split.here
-	if s.link == nil || bytes.Equal(here.schema, st.schema) && bytes.Equal(here.options, st.options) && slices.Equal(here.sets, st.sets) {
+	if s.link == nil || bytes.Equal(here.schema, st.schema) && bytes.Equal(here.options, st.options) &&
+		slices.Equal(here.sets, st.sets) {
 		return nil
 	}
 	_ = s.link.server.SetDeadline(time.Now().Add(s.r.cfg.LoginTimeout))
@@ -382,7 +384,8 @@ func (s *session) lacking() (commands [][]byte) {
 // read carries out a statement on the follower, which is in use. again: it has to go to the leader, which is in use
 // then, and the client has been told nothing.
 func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err error) {
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, autocommit: s.state.autocommit(), spare: need != sqlkind.Write}
+	j := job{command: c, length: length, effect: effect{verb: verbShow}, autocommit: s.state.autocommit(),
+		spare: need != sqlkind.Write}
 	if c == comStmtExecute && !s.preparedHere(getID(s.buf[s.r0+5:])) {
 		return true, nil
 	}
@@ -456,7 +459,8 @@ func (s *session) preparedHere(id uint32) bool {
 // keepPrepared prepares at the leader what is prepared on the follower only, before a SET by which its text would come
 // to mean something else.
 func (s *session) keepPrepared(j *job) {
-	if s.split == nil || s.state.following || j.effect.verb != verbSet || !containsAny(strings.ToLower(string(j.text)), dialectWords) {
+	if s.split == nil || s.state.following || j.effect.verb != verbSet || !containsAny(strings.ToLower(string(j.text)),
+		dialectWords) {
 		return
 	}
 	for _, st := range s.state.prepared {
@@ -475,7 +479,8 @@ func (s *session) unfit(j *job) bool { return s.state.following && j.effect.reas
 // refuse answers such a statement. What is open goes on.
 func (s *session) refuse(j *job) error {
 	return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeNotSupported, State: "42000",
-		Message: "Trireme: " + j.effect.reason + " cannot be had on a follower; use a transaction without READ ONLY, or ROUTER SET access_mode = 'auto'"}))
+		Message: "Trireme: " + j.effect.reason +
+			" cannot be had on a follower; use a transaction without READ ONLY, or ROUTER SET access_mode = 'auto'"}))
 }
 
 // codeNotSupported is ER_NOT_SUPPORTED_YET.

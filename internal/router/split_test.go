@@ -200,8 +200,10 @@ func (w *wireServer) set(f func(*wireServer)) {
 // Reads go to the follower, all else to the leader, and what is set is set at both before the next statement there.
 func TestSplit(t *testing.T) {
 	s := newSplit(t, 1, Config{})
-	s.run("SET a = 1", "SELECT 1", "USE d", "SELECT 2", "INSERT 1", "SET a = 2", "SET a = 1", "SELECT 3", "SELECT 4 FOR UPDATE", "SELECT f(5)", "SHOW TABLES", "SELECT 6")
-	s.got([]string{"SET a = 1", "USE d", "INSERT 1", "SET a = 2", "SET a = 1", "SELECT 4 FOR UPDATE", "SELECT f(5)", "SHOW TABLES"},
+	s.run("SET a = 1", "SELECT 1", "USE d", "SELECT 2", "INSERT 1", "SET a = 2", "SET a = 1", "SELECT 3",
+		"SELECT 4 FOR UPDATE", "SELECT f(5)", "SHOW TABLES", "SELECT 6")
+	s.got([]string{"SET a = 1", "USE d", "INSERT 1", "SET a = 2", "SET a = 1", "SELECT 4 FOR UPDATE", "SELECT f(5)",
+		"SHOW TABLES"},
 		"SET a = 1", "SELECT 1", "USE d", "SELECT 2", "SET a = 2", "SET a = 1", "SELECT 3", "SELECT 6")
 	s.run("USE `performance_schema`", "SELECT 7", "USE d", "SELECT 8")
 	s.got([]string{"USE `performance_schema`", "SELECT 7", "USE d"}, "SELECT 8")
@@ -219,8 +221,10 @@ func TestSplit(t *testing.T) {
 // A transaction stays where it began: at the leader, or READ ONLY at the follower.
 func TestSplitTransactions(t *testing.T) {
 	s := newSplit(t, 1, Config{})
-	s.run("START TRANSACTION", "SELECT 1", "COMMIT", "START TRANSACTION READ ONLY", "SELECT 2", "SELECT 2 FOR SHARE", "SHOW TABLES", "COMMIT", "INSERT 3")
-	s.got([]string{"START TRANSACTION", "SELECT 1", "COMMIT", "INSERT 3"}, "START TRANSACTION READ ONLY", "SELECT 2", "SELECT 2 FOR SHARE", "SHOW TABLES", "COMMIT")
+	s.run("START TRANSACTION", "SELECT 1", "COMMIT", "START TRANSACTION READ ONLY", "SELECT 2", "SELECT 2 FOR SHARE",
+		"SHOW TABLES", "COMMIT", "INSERT 3")
+	s.got([]string{"START TRANSACTION", "SELECT 1", "COMMIT", "INSERT 3"}, "START TRANSACTION READ ONLY", "SELECT 2",
+		"SELECT 2 FOR SHARE", "SHOW TABLES", "COMMIT")
 	// What would stay on the follower alone is refused; what is set there, the leader gets.
 	s.run("START TRANSACTION READ ONLY", "SET a = 1")
 	_, err := s.c.ExecContext(t.Context(), "SET @x = 1")
@@ -254,7 +258,8 @@ func TestOwnWrites(t *testing.T) {
 	s.reads.set(12, nil)
 	s.run("ROUTER SET wait_for_my_writes = 0", "INSERT 3", "SELECT 6")
 	s.got([]string{"INSERT 3"}, "SELECT 6")
-	s.run("ROUTER SET wait_for_my_writes = 1", "ROUTER SET wait_for_my_writes_timeout = 0", "SELECT 7", "START TRANSACTION READ ONLY", "COMMIT")
+	s.run("ROUTER SET wait_for_my_writes = 1", "ROUTER SET wait_for_my_writes_timeout = 0", "SELECT 7",
+		"START TRANSACTION READ ONLY", "COMMIT")
 	s.got([]string{"SELECT 7", "START TRANSACTION READ ONLY", "COMMIT"})
 	// A write in a transaction counts when it is committed.
 	s.reads.set(12, map[string]uint64{"n-2": 12})
@@ -272,12 +277,14 @@ func TestOwnWrites(t *testing.T) {
 
 func TestAccessMode(t *testing.T) {
 	s := newSplit(t, 1, Config{})
-	s.run("ROUTER SET access_mode = 'read_write'", "SELECT 1", "ROUTER SET access_mode='read_only'", "INSERT 1", "SET a = 1", "SELECT 2", "START TRANSACTION", "SELECT 3", "COMMIT",
+	s.run("ROUTER SET access_mode = 'read_write'", "SELECT 1", "ROUTER SET access_mode='read_only'", "INSERT 1",
+		"SET a = 1", "SELECT 2", "START TRANSACTION", "SELECT 3", "COMMIT",
 		"router set access_mode=auto", "INSERT 2", "SELECT 4")
-	s.got([]string{"SELECT 1", "SET a = 1", "INSERT 2"}, "INSERT 1", "SET a = 1", "SELECT 2", "START TRANSACTION", "SELECT 3", "COMMIT", "SELECT 4")
+	s.got([]string{"SELECT 1", "SET a = 1", "INSERT 2"}, "INSERT 1", "SET a = 1", "SELECT 2", "START TRANSACTION",
+		"SELECT 3", "COMMIT", "SELECT 4")
 	for q, code := range map[string]uint16{
-		"ROUTER SET access_mode = 'x'": codeParse, "ROUTER SET wait_for_my_writes = 2": codeParse, "ROUTER SET wait_for_my_writes_timeout = 3601": codeParse,
-		"ROUTER SET trace = 1": codeParse,
+		"ROUTER SET access_mode = 'x'": codeParse, "ROUTER SET wait_for_my_writes = 2": codeParse,
+		"ROUTER SET wait_for_my_writes_timeout = 3601": codeParse, "ROUTER SET trace = 1": codeParse,
 	} {
 		_, err := s.c.ExecContext(t.Context(), q)
 		wantError(t, err, code)
@@ -365,7 +372,8 @@ func TestSplitEnds(t *testing.T) {
 	}
 	_ = s.c.Close()
 	s.r.SetView(View{})
-	eventually(t, "no connection is left", func() bool { st := s.r.Stats(); return st.Split.Open == 0 && st.SplitReads.Open == 0 })
+	eventually(t, "no connection is left",
+		func() bool { st := s.r.Stats(); return st.Split.Open == 0 && st.SplitReads.Open == 0 })
 }
 
 // A prepared statement is prepared where it is first used, and again at the other server when it is used there, or lost
@@ -409,7 +417,8 @@ func TestSplitPrepared(t *testing.T) {
 	s.run("START TRANSACTION")
 	exec()
 	s.run("COMMIT")
-	s.got([]string{"prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "START TRANSACTION", "execute SELECT ? + 1", "COMMIT"}, "prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "execute SELECT ? + 1")
+	s.got([]string{"prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "START TRANSACTION", "execute SELECT ? + 1",
+		"COMMIT"}, "prepare SELECT ? + 1", "SET sql_mode = 'ANSI_QUOTES'", "execute SELECT ? + 1")
 }
 
 // Beyond what is kept of a session, a statement is prepared where the session stays.

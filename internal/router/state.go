@@ -108,7 +108,8 @@ func (s *state) mark(reason string) {
 
 // reset is COM_RESET_CONNECTION: the schema stays.
 func (s *state) reset() {
-	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options, nextID: s.nextID, following: s.following}
+	*s = state{status: s.status &^ mysqlwire.StatusInTransaction, schema: s.schema, cleared: true, options: s.options,
+		nextID: s.nextID, following: s.following}
 }
 
 // set notes a SET that has succeeded. The same text again replaces the first: what it sets, it sets again. reads says

@@ -179,7 +179,8 @@ func inflated(frame []byte) []byte {
 			return head
 		}
 	}
-	z, err := zstd.NewReader(bytes.NewReader(frame), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(1<<20))
+	z, err := zstd.NewReader(bytes.NewReader(frame), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(1<<20))
 	if err != nil {
 		return nil
 	}

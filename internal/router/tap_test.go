@@ -45,7 +45,8 @@ var dumpCommand = packet(0, append([]byte{mysqlwire.ComBinlogDumpGTID}, make([]b
 // TestTapStopsAtDump: however the client's bytes come, all in front of the command is passed on, and the command itself
 // never is.
 func TestTapStopsAtDump(t *testing.T) {
-	before := bytes.Join([][]byte{response(0), packet(3, 'p', 'w', 0), packet(0, comPing), packet(0, append([]byte{comQuery}, "SELECT 1"...)...),
+	before := bytes.Join([][]byte{response(0), packet(3, 'p', 'w', 0), packet(0, comPing),
+		packet(0, append([]byte{comQuery}, "SELECT 1"...)...),
 		packet(0, comStmtClose, mysqlwire.ComBinlogDump, 0, 0, 0), packet(0)}, nil)
 	said := append(bytes.Clone(before), dumpCommand...)
 	for piece := 1; piece <= len(said); piece++ {
@@ -53,8 +54,10 @@ func TestTapStopsAtDump(t *testing.T) {
 		if len(found) != 1 || found[0].command != mysqlwire.ComBinlogDumpGTID || found[0].length != 41 {
 			t.Fatalf("pieces of %d: %+v", piece, found)
 		}
-		if len(passed) < len(before) || len(passed) > len(before)+4 || found[0].begun != (len(passed) > len(before)) || !bytes.Equal(passed, said[:len(passed)]) {
-			t.Fatalf("pieces of %d: %d bytes passed of %d in front of the command, begun %v", piece, len(passed), len(before), found[0].begun)
+		if len(passed) < len(before) || len(passed) > len(before)+4 || found[0].begun != (len(passed) > len(before)) ||
+			!bytes.Equal(passed, said[:len(passed)]) {
+			t.Fatalf("pieces of %d: %d bytes passed of %d in front of the command, begun %v", piece, len(passed), len(before),
+				found[0].begun)
 		}
 	}
 	if _, found := tapped(t, loggedInTap(0), dumpCommand, 1000); len(found) != 1 || found[0].begun {
@@ -69,10 +72,13 @@ func TestTapPassesOn(t *testing.T) {
 	tls := response(mysqlwire.CapSSL)
 	binary.LittleEndian.PutUint32(tls, 32|1<<24)
 	for name, said := range map[string][]byte{
-		"a file whose packets have come round":   bytes.Join([][]byte{response(0), packet(0, comQuery, 'L'), file(254, 9), file(255, 9), file(0, 9), file(1, 9), file(2, 0)}, nil),
-		"a long statement's second packet":       bytes.Join([][]byte{response(0), long, file(0, 9), packet(0, comPing)}, nil),
-		"TLS that ends at the server":            append(tls[:36], dumpCommand...),
-		"an argument":                            append(response(0), packet(0, comQuery, 0, 0, 0, 0, mysqlwire.ComBinlogDump)...),
+		"a file whose packets have come round": bytes.Join([][]byte{response(0), packet(0, comQuery, 'L'), file(254, 9),
+			file(255, 9), file(0, 9), file(1, 9), file(2, 0)}, nil),
+		"a long statement's second packet": bytes.Join([][]byte{response(0), long, file(0, 9), packet(0, comPing)},
+			nil),
+		"TLS that ends at the server": append(tls[:36], dumpCommand...),
+		"an argument": append(response(0),
+			packet(0, comQuery, 0, 0, 0, 0, mysqlwire.ComBinlogDump)...),
 		"no such protocol, with short sentences": []byte("hello, hello, hello"),
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {
@@ -129,7 +135,8 @@ func frame(t *testing.T, method uint32, seq byte, payload []byte) []byte {
 		size = 0
 		_, _ = b.Write(payload)
 	}
-	return append([]byte{byte(b.Len()), byte(b.Len() >> 8), byte(b.Len() >> 16), seq, byte(size), byte(size >> 8), byte(size >> 16)}, b.Bytes()...)
+	return append([]byte{byte(b.Len()), byte(b.Len() >> 8), byte(b.Len() >> 16), seq, byte(size), byte(size >> 8),
+		byte(size >> 16)}, b.Bytes()...)
 }
 
 // TestTapCompressed: of a compressed command the server never gets the last byte.
@@ -137,7 +144,8 @@ func TestTapCompressed(t *testing.T) {
 	for _, caps := range []uint32{mysqlwire.CapCompress, mysqlwire.CapZstd} {
 		for _, method := range []uint32{0, caps} {
 			insert := packet(0, append([]byte{comQuery}, bytes.Repeat([]byte("INSERT "), 4000)...)...)
-			before := bytes.Join([][]byte{response(caps), packet(3, 0), frame(t, method, 0, packet(0, comPing)), frame(t, method, 0, insert)}, nil)
+			before := bytes.Join([][]byte{response(caps), packet(3, 0), frame(t, method, 0, packet(0, comPing)),
+				frame(t, method, 0, insert)}, nil)
 			noise := make([]byte, 300<<10) // a long GTID set
 			_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
 			for _, command := range [][]byte{dumpCommand, packet(0, append([]byte{mysqlwire.ComBinlogDumpGTID}, noise...)...)} {
@@ -145,7 +153,8 @@ func TestTapCompressed(t *testing.T) {
 				for _, piece := range []int{1, 2, 5, 8, 11, 100, len(said)} {
 					passed, found := tapped(t, &tap{}, said, piece)
 					if len(found) != 1 || len(passed) >= len(said) || !bytes.HasPrefix(passed, before) {
-						t.Fatalf("method %#x, pieces of %d: %+v, %d of %d bytes, %d in front", method, piece, found, len(passed), len(said), len(before))
+						t.Fatalf("method %#x, pieces of %d: %+v, %d of %d bytes, %d in front", method, piece, found, len(passed),
+							len(said), len(before))
 					}
 				}
 			}

@@ -275,7 +275,8 @@ func (s *session) learn(j *job, a *answer) {
 		st.reset()
 		s.wish, s.known.token = s.r.cfg.wishes(s.login.response.User), 0
 	}
-	if s.split != nil && (j.drops || j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB || j.command == comSetOption ||
+	if s.split != nil && (j.drops || j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB ||
+		j.command == comSetOption ||
 		j.command == comResetConnection) {
 		s.split.here = st.made()
 	}
@@ -312,7 +313,8 @@ func (s *session) failed(j *job) {
 	e := j.effect
 	// SET changes nothing of this unless it sets autocommit, or calls what does.
 	sets := e.verb == verbSet && !e.calls && !e.several && !strings.Contains(strings.ToLower(string(j.text)), "autocommit")
-	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit && (sets || !e.several && e.reason == "" && e.verb != verbSet) {
+	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit &&
+		(sets || !e.several && e.reason == "" && e.verb != verbSet) {
 		return
 	}
 	s.state.unsure = s.state.unsure || !sets && e.mayCommit(true, true)

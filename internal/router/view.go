@@ -25,7 +25,8 @@ type View struct {
 
 // equal compares by content; the order of RO counts, which at worst makes SetView do nothing a bit later.
 func (v View) equal(w View) bool {
-	return v.KeepRW == w.KeepRW && (v.RW == nil) == (w.RW == nil) && (v.RW == nil || *v.RW == *w.RW) && slices.Equal(v.RO, w.RO)
+	return v.KeepRW == w.KeepRW && (v.RW == nil) == (w.RW == nil) && (v.RW == nil || *v.RW == *w.RW) &&
+		slices.Equal(v.RO, w.RO)
 }
 
 func (v View) clone() View {

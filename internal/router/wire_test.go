@@ -86,7 +86,8 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4", ConnectionID: thread, TLS: offered})
+	in, err := mysqlwire.Accept(ctx, c, mysqlwire.ServerConfig{User: "app", Password: wirePassword, Version: "9.7.4",
+		ConnectionID: thread, TLS: offered})
 	if err != nil {
 		return
 	}
@@ -99,7 +100,8 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 	for {
 		command, argument, err := in.ReadCommand()
 		if errors.Is(err, mysqlwire.ErrTooLarge) {
-			_ = in.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01", Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
+			_ = in.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01",
+				Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
 		}
 		if err != nil || command == mysqlwire.ComQuit {
 			return
@@ -108,7 +110,8 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 			s.mu.Lock()
 			s.sent = append(s.sent, "malformed")
 			s.mu.Unlock()
-			if err := w.WriteERR(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000", Message: "Malformed communication packet."}); err != nil {
+			if err := w.WriteERR(&mysqlwire.ServerError{Code: codeMalformed, State: "HY000",
+				Message: "Malformed communication packet."}); err != nil {
 				return
 			}
 			continue
@@ -135,7 +138,8 @@ func (s *wireServer) session(ctx context.Context, c net.Conn) {
 			return
 		}
 		if answersLong && command == comStmtSendLong {
-			_ = w.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01", Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
+			_ = w.WriteERR(&mysqlwire.ServerError{Code: 1153, State: "08S01",
+				Message: "Got a packet bigger than 'max_allowed_packet' bytes"})
 			continue
 		}
 		if hang || silent(command) {
@@ -174,7 +178,8 @@ func (s *wireServer) timeOut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		_, _ = c.Write(mysqlwire.AppendPacket(nil, 0, mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: erIdle, State: "HY000", Message: "idle"})))
+		_, _ = c.Write(mysqlwire.AppendPacket(nil, 0,
+			mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: erIdle, State: "HY000", Message: "idle"})))
 		_ = c.Close()
 	}
 	s.conns = nil

@@ -77,7 +77,9 @@ func (c Credential) free(dir string) (err error) {
 	if old, err := LoadCredential(path); err == nil && old.Throwaway && c.Throwaway {
 		return nil
 	}
-	return fmt.Errorf("%s is the credential of another cluster of the name %q; choose another name (--cluster), or move it away", path, c.Cluster)
+	return fmt.Errorf(
+		"%s is the credential of another cluster of the name %q; choose another name (--cluster), or move it away", path,
+		c.Cluster)
 }
 
 // LoadCredential reads what Save wrote, or a file that holds nothing but the token.

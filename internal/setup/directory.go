@@ -29,7 +29,8 @@ func openDirectory(path string) (*directory, error) {
 		return nil, fmt.Errorf("the directory %q must be an absolute path", path)
 	}
 	entries, err := os.ReadDir(path)
-	if file := config.SettingsFile(path); filepath.Dir(file) != path && exists(file) && !exists(filepath.Join(path, config.IdentityName)) {
+	if file := config.SettingsFile(path); filepath.Dir(file) != path && exists(file) &&
+		!exists(filepath.Join(path, config.IdentityName)) {
 		return nil, fmt.Errorf("%s is there already, but not the node in %s that it is of; move it away", file, path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +89,8 @@ func occupied(path string) error {
 		return api.Errorf(api.KindNotEmpty, "%s is the data directory of a MySQL server", path).
 			With("give a new directory, the node makes its own below it")
 	default:
-		return api.Errorf(api.KindNotEmpty, "%s is not empty", path).With("give a directory that does not exist or has nothing in it")
+		return api.Errorf(api.KindNotEmpty, "%s is not empty", path).
+			With("give a directory that does not exist or has nothing in it")
 	}
 }
 

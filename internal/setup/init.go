@@ -54,13 +54,15 @@ func Begin(opts InitOptions) (*Draft, error) {
 		opts.Role = config.RoleVoter
 	}
 	if opts.Role != config.RoleVoter {
-		return nil, fmt.Errorf("the first node of a cluster must hold data: its role is %q, not %q", config.RoleVoter, opts.Role)
+		return nil, fmt.Errorf("the first node of a cluster must hold data: its role is %q, not %q", config.RoleVoter,
+			opts.Role)
 	}
 	n := opts.Node
 	if err := n.Validate(); err != nil {
 		return nil, err
 	}
-	id := config.Identity{Cluster: n.Cluster, ClusterID: newClusterID(), Name: n.Name, ID: 1, Role: opts.Role, Bootstrap: true}
+	id := config.Identity{Cluster: n.Cluster, ClusterID: newClusterID(), Name: n.Name, ID: 1, Role: opts.Role,
+		Bootstrap: true}
 	c, cred, err := newCluster(n, id)
 	if err != nil {
 		return nil, err
@@ -102,7 +104,8 @@ func (d *Draft) Finish(base string) (res InitResult, err error) {
 		d.dir.undo()
 		return res, fmt.Errorf("writing the operator's credential: %w", err)
 	}
-	return InitResult{ConfigFile: config.SettingsFile(d.node.Dir), CredentialFile: path, Credential: d.cred, Identity: d.identity}, nil
+	return InitResult{ConfigFile: config.SettingsFile(d.node.Dir), CredentialFile: path, Credential: d.cred,
+		Identity: d.identity}, nil
 }
 
 // newCluster makes all that is random or signed, before anything is written.

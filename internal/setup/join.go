@@ -77,7 +77,8 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 	if err != nil {
 		return res, err
 	}
-	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role), Executed: opts.Executed, Proof: open.word})
+	answer, err := ask(ctx, token, api.JoinRequest{Token: opts.Token, CSR: csr, Member: n.Member(0, opts.Role),
+		Executed: opts.Executed, Proof: open.word})
 	open.close()
 	if err != nil {
 		return res, err
@@ -94,7 +95,8 @@ func Join(ctx context.Context, opts JoinOptions) (res JoinResult, err error) {
 		err = dir.fill(c)
 	}
 	if err != nil {
-		return res, fmt.Errorf("cluster %q has accepted node %q with id %d, but its directory could not be made: %w", n.Cluster, n.Name, answer.ID, err)
+		return res, fmt.Errorf("cluster %q has accepted node %q with id %d, but its directory could not be made: %w",
+			n.Cluster, n.Name, answer.ID, err)
 	}
 	return JoinResult{ConfigFile: config.SettingsFile(n.Dir), Identity: c.identity, Members: c.cluster.Names()}, nil
 }
@@ -146,6 +148,7 @@ func joined(n config.Node, token pki.JoinToken, key []byte, answer api.JoinResul
 	}
 	return contents{
 		node: n, ca: ca, bundle: bundle, secrets: answer.Secrets, cluster: answer.Cluster,
-		identity: config.Identity{Cluster: n.Cluster, ClusterID: answer.Cluster.ClusterID, Name: n.Name, ID: answer.ID, Role: m.Role},
+		identity: config.Identity{Cluster: n.Cluster, ClusterID: answer.Cluster.ClusterID, Name: n.Name, ID: answer.ID,
+			Role: m.Role},
 	}, nil
 }

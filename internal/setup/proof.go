@@ -44,7 +44,8 @@ func openPorts(n config.Node, mysqld bool, listen func(network, addr string) (ne
 	for _, addr := range addrs {
 		l, err := listen("tcp", addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = api.Errorf(api.KindConflict, "%s is in use: this node could not listen there", addr).With("stop what listens there, or give the node another port")
+			err = api.Errorf(api.KindConflict, "%s is in use: this node could not listen there", addr).
+				With("stop what listens there, or give the node another port")
 		} else if err != nil {
 			err = fmt.Errorf("this node could not listen on %s: %w", addr, err)
 		}

@@ -29,7 +29,8 @@ func settings(name, dir string, port int) config.Node {
 	n.Peer.Listen, n.Peer.Advertise = at(0), at(0)
 	n.API = config.API{Listen: at(1), Advertise: at(1)}
 	n.MySQL.Bind, n.MySQL.Port, n.MySQL.Options = "127.0.0.1", port+2, map[string]string{"innodb_buffer_pool_size": "64M"}
-	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", port+3, port+4, port+5, port+6
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", port+3, port+4,
+		port+5, port+6
 	return n
 }
 
@@ -55,11 +56,13 @@ func TestInit(t *testing.T) {
 		t.Errorf("settings read back\n%+v\nwritten\n%+v", loaded, n)
 	}
 	id, err := config.LoadIdentity(n.Dir)
-	if err != nil || !id.Bootstrap || id.ID != 1 || id.Name != "n1" || id.Role != config.RoleVoter || id.ClusterID>>44 != 0 {
+	if err != nil || !id.Bootstrap || id.ID != 1 || id.Name != "n1" || id.Role != config.RoleVoter ||
+		id.ClusterID>>44 != 0 {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	c, err := config.LoadCluster(n.Dir)
-	if err != nil || c.ClusterID != id.ClusterID || c.NextID != 2 || len(c.Members) != 1 || c.Members[0].MySQLPort != 21002 {
+	if err != nil || c.ClusterID != id.ClusterID || c.NextID != 2 || len(c.Members) != 1 ||
+		c.Members[0].MySQLPort != 21002 {
 		t.Errorf("cluster %+v, %v", c, err)
 	}
 	if _, err := config.LoadSecrets(n.Dir); err != nil {
@@ -73,10 +76,12 @@ func TestInit(t *testing.T) {
 		t.Error(err)
 	}
 	cred, err := LoadCredential(res.CredentialFile)
-	if err != nil || !reflect.DeepEqual(cred, res.Credential) || !pki.TokenMatches(cred.Token, c.APITokenHash) || cred.CA != string(bundle.CAPEM()) {
+	if err != nil || !reflect.DeepEqual(cred, res.Credential) || !pki.TokenMatches(cred.Token, c.APITokenHash) ||
+		cred.CA != string(bundle.CAPEM()) {
 		t.Errorf("credential %+v, %v", cred, err)
 	}
-	for _, path := range []string{n.Dir, n.TLSDir(), n.SecretsFile(), n.IdentityFile(), res.ConfigFile, res.CredentialFile} {
+	for _, path := range []string{n.Dir, n.TLSDir(), n.SecretsFile(), n.IdentityFile(), res.ConfigFile,
+		res.CredentialFile} {
 		st, err := os.Stat(path)
 		if err != nil || st.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: mode %v, %v", path, st.Mode(), err)
@@ -131,7 +136,8 @@ func TestInitLeavesNothingHalfMade(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	write(t, blocked)
 	parent := t.TempDir()
-	_, err := Init(InitOptions{Node: settings("n1", filepath.Join(parent, "a", "b"), 21000), CredentialDir: filepath.Join(blocked, "x")})
+	_, err := Init(InitOptions{Node: settings("n1", filepath.Join(parent, "a", "b"), 21000),
+		CredentialDir: filepath.Join(blocked, "x")})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -223,7 +229,8 @@ func running(t *testing.T) (*leader, string) {
 	if l.cluster, err = config.LoadCluster(n.Dir); err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: l, Answers: []api.Answer{api.Join.By(l.Join)}, TLS: bundle.ServerJoinTLS(), Logger: slog.New(slog.DiscardHandler)})
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: l,
+		Answers: []api.Answer{api.Join.By(l.Join)}, TLS: bundle.ServerJoinTLS(), Logger: slog.New(slog.DiscardHandler)})
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +255,8 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := res.Identity; id.ID != 2 || id.Cluster != "c1" || id.Bootstrap || id.ClusterID != l.cluster.ClusterID || strings.Join(res.Members, " ") != "n1 n2" {
+	if id := res.Identity; id.ID != 2 || id.Cluster != "c1" || id.Bootstrap || id.ClusterID != l.cluster.ClusterID ||
+		strings.Join(res.Members, " ") != "n1 n2" {
 		t.Errorf("result %+v", res)
 	}
 	loaded, err := config.Load(res.ConfigFile)
@@ -260,7 +268,8 @@ func TestJoin(t *testing.T) {
 		t.Errorf("secrets differ: %v", err)
 	}
 	bundle, err := pki.LoadBundle(n.TLSDir())
-	if err != nil || bundle.Identity() != (pki.Identity{Cluster: "c1", ID: 2, Name: "n2"}) || bundle.CADigest() != l.ca.Digest() {
+	if err != nil || bundle.Identity() != (pki.Identity{Cluster: "c1", ID: 2, Name: "n2"}) ||
+		bundle.CADigest() != l.ca.Digest() {
 		t.Errorf("bundle: %v", err)
 	}
 	if c, err := config.LoadCluster(n.Dir); err != nil || len(c.Members) != 2 {

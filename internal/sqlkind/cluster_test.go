@@ -7,10 +7,13 @@ func TestParseCluster(t *testing.T) {
 		sql  []string
 		want ClusterStatement
 	}{
-		{[]string{"SHOW TRIREME STATUS", "show trireme status;", " \n/* x */ -- y\n# z\nShow /*+ h */ Trireme Status ; -- end", "SHOW TRIREME STATUS;;"}, ClusterStatement{Verb: ShowStatus, Limit: -1}},
+		{[]string{"SHOW TRIREME STATUS", "show trireme status;",
+			" \n/* x */ -- y\n# z\nShow /*+ h */ Trireme Status ; -- end", "SHOW TRIREME STATUS;;"},
+			ClusterStatement{Verb: ShowStatus, Limit: -1}},
 		{[]string{"SHOW TRIREME MEMBERS"}, ClusterStatement{Verb: ShowMembers, Limit: -1}},
 		{[]string{"SHOW TRIREME HISTORY"}, ClusterStatement{Verb: ShowHistory, Limit: -1}},
-		{[]string{"SHOW TRIREME HISTORY LIMIT 5", "show trireme history limit/**/5;"}, ClusterStatement{Verb: ShowHistory, Limit: 5}},
+		{[]string{"SHOW TRIREME HISTORY LIMIT 5", "show trireme history limit/**/5;"},
+			ClusterStatement{Verb: ShowHistory, Limit: 5}},
 		{[]string{"SHOW TRIREME HISTORY LIMIT 0"}, ClusterStatement{Verb: ShowHistory}},
 	} {
 		for _, q := range tc.sql {
@@ -21,8 +24,9 @@ func TestParseCluster(t *testing.T) {
 		}
 	}
 	for _, q := range []string{
-		"SHOW TRIREME", "SHOW TRIREME TABLES", "SHOW TRIREME STATUS LIKE 'x'", "SHOW TRIREME HISTORY LIMIT", "SHOW TRIREME HISTORY LIMIT x", "SHOW TRIREME HISTORY LIMIT -1",
-		"SHOW TRIREME HISTORY LIMIT 1, 2", "SHOW TRIREME HISTORY LIMIT 99999999999999999999",
+		"SHOW TRIREME", "SHOW TRIREME TABLES", "SHOW TRIREME STATUS LIKE 'x'", "SHOW TRIREME HISTORY LIMIT",
+		"SHOW TRIREME HISTORY LIMIT x", "SHOW TRIREME HISTORY LIMIT -1", "SHOW TRIREME HISTORY LIMIT 1, 2",
+		"SHOW TRIREME HISTORY LIMIT 99999999999999999999",
 	} {
 		if got, ok := ParseCluster([]byte(q)); !ok || got.Wrong == "" {
 			t.Errorf("%s: %+v, %v", q, got, ok)
@@ -41,12 +45,14 @@ func TestParseCluster(t *testing.T) {
 // notCluster is for the server, whatever it says to it.
 var notCluster = []string{
 	"", "SHOW", "CALL", "SHOW TABLES", "SHOW `TRIREME` STATUS", "SHOW TRIREMES", "CALL trireme.switchover('n2')",
-	"SELECT 'SHOW TRIREME STATUS'", "SELECT 1; SHOW TRIREME STATUS", "/*!80000 SHOW TRIREME STATUS */", "SHOW TRIREME HISTORY /*!99999 LIMIT 1 */", "/* SHOW TRIREME STATUS",
-	"EXPLAIN SHOW TRIREME STATUS", "PREPARE s FROM 'SHOW TRIREME STATUS'",
+	"SELECT 'SHOW TRIREME STATUS'", "SELECT 1; SHOW TRIREME STATUS", "/*!80000 SHOW TRIREME STATUS */",
+	"SHOW TRIREME HISTORY /*!99999 LIMIT 1 */", "/* SHOW TRIREME STATUS", "EXPLAIN SHOW TRIREME STATUS",
+	"PREPARE s FROM 'SHOW TRIREME STATUS'",
 }
 
 func TestParseClusterDoesNotAllocate(t *testing.T) {
-	for _, q := range append(notCluster, "/* app:shop,action:cart */ SELECT c FROM sbtest1 WHERE id = 5012345", "SHOW TRIREME MEMBERS") {
+	for _, q := range append(notCluster, "/* app:shop,action:cart */ SELECT c FROM sbtest1 WHERE id = 5012345",
+		"SHOW TRIREME MEMBERS") {
 		text := []byte(q)
 		if n := testing.AllocsPerRun(20, func() { ParseCluster(text) }); n != 0 {
 			t.Errorf("%s: %v allocations", q, n)

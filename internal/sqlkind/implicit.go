@@ -15,7 +15,8 @@ func CommitsImplicitly(sql []byte) bool {
 	case t.is("LOAD"), t.is("CACHE"):
 		return s.next().is("INDEX")
 	}
-	for _, w := range [...]string{"ALTER", "RENAME", "TRUNCATE", "GRANT", "REVOKE", "BEGIN", "START", "LOCK", "ANALYZE", "CHECK", "OPTIMIZE", "REPAIR",
+	for _, w := range [...]string{"ALTER", "RENAME", "TRUNCATE", "GRANT", "REVOKE", "BEGIN", "START", "LOCK", "ANALYZE",
+		"CHECK", "OPTIMIZE", "REPAIR",
 		"FLUSH", "RESET", "INSTALL", "UNINSTALL", "IMPORT"} {
 		if t.is(w) {
 			return true

@@ -133,7 +133,8 @@ func (t *Transport) serveInbound(raw net.Conn, host string, at time.Time) {
 	err = in.serve()
 	t.unregister(in)
 	if errors.Is(err, ErrProtocol) && t.warnings.may(warning{host, ErrProtocol}) {
-		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(), "err", err)
+		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(),
+			"err", err)
 	}
 }
 
@@ -142,7 +143,8 @@ func (t *Transport) logStranger(host string, err error) {
 	if t.ctx.Err() != nil {
 		return
 	}
-	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) || errors.Is(err, ErrRevoked)) && t.warnings.may(warning{host: host}) {
+	if (errors.Is(err, ErrForeignCluster) || errors.Is(err, ErrWrongID) || errors.Is(err, ErrVersion) ||
+		errors.Is(err, ErrRevoked)) && t.warnings.may(warning{host: host}) {
 		t.cfg.Logger.Warn("refused a peer connection", "addr", host, "err", err)
 		return
 	}
@@ -161,7 +163,8 @@ func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error
 		}
 		return nil, nil, fmt.Errorf("TLS: %w", err)
 	}
-	in := &inbound{t: t, raw: raw, r: newFrameReader(tc), w: newFrameWriter(tc), requests: make(chan struct{}, maxRequestsPerPeer)}
+	in := &inbound{t: t, raw: raw, r: newFrameReader(tc), w: newFrameWriter(tc),
+		requests: make(chan struct{}, maxRequestsPerPeer)}
 	kind, body, err := in.r.next(maxHelloFrame)
 	if err != nil {
 		return nil, nil, fmt.Errorf("wait for hello: %w", err)
@@ -175,7 +178,8 @@ func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error
 	}
 	w := t.judge(tc, h)
 	if w.verdict == accepted && t.isTwin(h, raw, at) {
-		w.verdict, w.text = refusedTwin, fmt.Sprintf("another process runs as node %d, and was started before this one", h.from)
+		w.verdict, w.text = refusedTwin, fmt.Sprintf("another process runs as node %d, and was started before this one",
+			h.from)
 	}
 	if err := in.reply(frameWelcome, w.encode()); err != nil {
 		return nil, nil, fmt.Errorf("answer hello: %w", err)
@@ -189,7 +193,8 @@ func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error
 
 // judge decides about a hello.
 func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
-	w := &welcome{version: min(h.version, protocolVersion), id: t.cfg.ID, instance: t.instance, generation: t.cfg.Generation}
+	w := &welcome{version: min(h.version, protocolVersion), id: t.cfg.ID, instance: t.instance,
+		generation: t.cfg.Generation}
 	refuse := func(v verdict, format string, a ...any) *welcome {
 		w.verdict, w.text = v, fmt.Sprintf(format, a...)
 		return w
@@ -211,7 +216,8 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 		return refuse(refusedID, "hello says node %d: %v", h.from, err)
 	}
 	if !h.generation.same(t.cfg.Generation) { // who it is has been proven
-		return refuse(refusedGeneration, "node %d is of generation %s, node %d of generation %s", h.from, h.generation, t.cfg.ID, t.cfg.Generation)
+		return refuse(refusedGeneration, "node %d is of generation %s, node %d of generation %s", h.from, h.generation,
+			t.cfg.ID, t.cfg.Generation)
 	}
 	// after the check of the generation: another generation has other members
 	if why := t.cfg.Revoked(tc.ConnectionState().PeerCertificates[0]); why != "" {
@@ -375,7 +381,8 @@ func decodeRaft(from, to uint64, body []byte) (*raftpb.Message, error) {
 		return nil, err
 	}
 	if m.GetFrom() != from || m.GetTo() != to {
-		return nil, fmt.Errorf("%w: %s from %d to %d on a stream from %d", ErrProtocol, m.GetType(), m.GetFrom(), m.GetTo(), from)
+		return nil, fmt.Errorf("%w: %s from %d to %d on a stream from %d", ErrProtocol, m.GetType(), m.GetFrom(), m.GetTo(),
+			from)
 	}
 	if m.GetType() == raftpb.MsgSnap && m.GetSnapshot().GetMetadata() == nil {
 		return nil, fmt.Errorf("%w: MsgSnap without a snapshot", ErrProtocol)

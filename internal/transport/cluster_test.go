@@ -56,7 +56,8 @@ func startNode(t testing.TB, id uint64, change func(*Config)) *node {
 	t.Helper()
 	n := &node{t: t, statuses: map[uint64][]byte{}, strangers: map[uint64]Generation{}}
 	tlsConf := bundle(t, testCA(), id).PeerTLS()
-	cfg := Config{ID: id, Cluster: testCluster, Listen: "127.0.0.1:0", TLS: func() *tls.Config { return tlsConf }, Handler: n}
+	cfg := Config{ID: id, Cluster: testCluster, Listen: "127.0.0.1:0", TLS: func() *tls.Config { return tlsConf },
+		Handler: n}
 	if change != nil {
 		change(&cfg)
 	}

@@ -94,7 +94,8 @@ func appendHeader(b []byte, m *raftpb.Message) []byte {
 	b = append(b, byte(m.GetType()), flags)
 	b = le.AppendUint16(b, uint16(len(m.GetContext())))
 	b = le.AppendUint32(b, uint32(len(m.GetEntries())))
-	for _, v := range [...]uint64{m.GetTo(), m.GetFrom(), m.GetTerm(), m.GetLogTerm(), m.GetIndex(), m.GetCommit(), m.GetVote(), m.GetRejectHint()} {
+	for _, v := range [...]uint64{m.GetTo(), m.GetFrom(), m.GetTerm(), m.GetLogTerm(), m.GetIndex(), m.GetCommit(),
+		m.GetVote(), m.GetRejectHint()} {
 		b = le.AppendUint64(b, v)
 	}
 	return b

@@ -40,9 +40,9 @@ func encodeMessage(t interface{ Fatal(...any) }, m *raftpb.Message) []byte {
 // normal gives absent fields their zero value: the wire knows no difference, and neither does raft.
 func normal(m *raftpb.Message) *raftpb.Message {
 	out := &raftpb.Message{
-		Type: m.GetType().Enum(), To: new(m.GetTo()), From: new(m.GetFrom()), Term: new(m.GetTerm()), LogTerm: new(m.GetLogTerm()),
-		Index: new(m.GetIndex()), Commit: new(m.GetCommit()), Vote: new(m.GetVote()), RejectHint: new(m.GetRejectHint()),
-		Reject: new(m.GetReject()), Snapshot: m.GetSnapshot(),
+		Type: m.GetType().Enum(), To: new(m.GetTo()), From: new(m.GetFrom()), Term: new(m.GetTerm()),
+		LogTerm: new(m.GetLogTerm()), Index: new(m.GetIndex()), Commit: new(m.GetCommit()), Vote: new(m.GetVote()),
+		RejectHint: new(m.GetRejectHint()), Reject: new(m.GetReject()), Snapshot: m.GetSnapshot(),
 	}
 	if len(m.GetContext()) > 0 {
 		out.Context = m.GetContext()
@@ -71,12 +71,14 @@ func TestMessagesComeBackAsTheyWere(t *testing.T) {
 		m.Context = blob.Draw(t, "context")
 		for range rapid.IntRange(0, 5).Draw(t, "entries") {
 			m.Entries = append(m.Entries, &raftpb.Entry{
-				Type: raftpb.EntryType(rapid.IntRange(0, 2).Draw(t, "etype")).Enum(), Term: new(u.Draw(t, "eterm")), Index: new(u.Draw(t, "eindex")),
-				Data: blob.Draw(t, "data"),
+				Type: raftpb.EntryType(rapid.IntRange(0, 2).Draw(t, "etype")).Enum(), Term: new(u.Draw(t, "eterm")),
+				Index: new(u.Draw(t, "eindex")), Data: blob.Draw(t, "data"),
 			})
 		}
 		if rapid.Bool().Draw(t, "snapshot") {
-			m.Snapshot = &raftpb.Snapshot{Data: blob.Draw(t, "sdata"), Metadata: &raftpb.SnapshotMetadata{Index: new(u.Draw(t, "sindex")), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}}}
+			m.Snapshot = &raftpb.Snapshot{Data: blob.Draw(t, "sdata"),
+				Metadata: &raftpb.SnapshotMetadata{Index: new(u.Draw(t, "sindex")),
+					ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}}}}
 		}
 		got, err := decodeMessage(encodeMessage(t, m))
 		if err != nil {
@@ -90,7 +92,8 @@ func TestMessagesComeBackAsTheyWere(t *testing.T) {
 
 // The receiver of an entry's data may append to it without writing over the data of the next entry.
 func TestDecodedDataIsCapped(t *testing.T) {
-	m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: []byte("first")}, {Data: []byte("second")}}}
+	m := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: []byte("first")},
+		{Data: []byte("second")}}}
 	got, err := decodeMessage(encodeMessage(t, m))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +105,8 @@ func TestDecodedDataIsCapped(t *testing.T) {
 }
 
 func TestBadMessagesAreRefused(t *testing.T) {
-	good := encodeMessage(t, &raftpb.Message{Type: raftpb.MsgApp.Enum(), Context: []byte("ctx"), Entries: []*raftpb.Entry{{Data: []byte("x")}}})
+	good := encodeMessage(t, &raftpb.Message{Type: raftpb.MsgApp.Enum(), Context: []byte("ctx"),
+		Entries: []*raftpb.Entry{{Data: []byte("x")}}})
 	change := func(at int, to byte) []byte {
 		b := bytes.Clone(good)
 		b[at] = to
@@ -149,7 +153,8 @@ func FuzzDecodeMessage(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	f.Add((&hello{version: 1, minVersion: 1, stream: controlStream, from: 1, to: 2, cluster: "c", address: "h:1", generation: Generation{3, 4, "claim"}}).encode())
+	f.Add((&hello{version: 1, minVersion: 1, stream: controlStream, from: 1, to: 2, cluster: "c", address: "h:1",
+		generation: Generation{3, 4, "claim"}}).encode())
 	f.Add((&welcome{verdict: refusedID, text: "no", generation: Generation{1, 0, ""}}).encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if h, err := decodeHello(b); err == nil {

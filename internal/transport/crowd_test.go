@@ -96,8 +96,10 @@ func TestComplaintsAreFew(t *testing.T) {
 func TestMessagesThatMayNotTravel(t *testing.T) {
 	n := startNode(t, 1, nil)
 	b2 := bundle(t, testCA(), 2)
-	for _, typ := range []raftpb.MessageType{raftpb.MsgProp, raftpb.MsgHup, raftpb.MsgBeat, raftpb.MsgUnreachable, raftpb.MsgSnapStatus, raftpb.MsgCheckQuorum,
-		raftpb.MsgStorageAppend, raftpb.MsgStorageAppendResp, raftpb.MsgStorageApply, raftpb.MsgStorageApplyResp, raftpb.MsgForgetLeader} {
+	for _, typ := range []raftpb.MessageType{raftpb.MsgProp, raftpb.MsgHup, raftpb.MsgBeat, raftpb.MsgUnreachable,
+		raftpb.MsgSnapStatus, raftpb.MsgCheckQuorum,
+		raftpb.MsgStorageAppend, raftpb.MsgStorageAppendResp, raftpb.MsgStorageApply, raftpb.MsgStorageApplyResp,
+		raftpb.MsgForgetLeader} {
 		for _, s := range []stream{controlStream, bulkStream} {
 			conn, w, err := introduce(t, n, b2, goodHello(s))
 			if err != nil || w.err() != nil {

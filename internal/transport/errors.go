@@ -55,7 +55,9 @@ func (e *DownError) Error() string {
 		return fmt.Sprintf("peer %d: %v", e.Peer, e.Lost)
 	}
 	if e.Alive {
-		return fmt.Sprintf("peer %d: connection ended (%v), redial failed: %v; but its own connection to this node lives: a firewall?", e.Peer, e.Lost, e.Redial)
+		return fmt.Sprintf(
+			"peer %d: connection ended (%v), redial failed: %v; but its own connection to this node lives: a firewall?", e.Peer,
+			e.Lost, e.Redial)
 	}
 	return fmt.Sprintf("peer %d: connection ended (%v), redial failed: %v", e.Peer, e.Lost, e.Redial)
 }

@@ -20,7 +20,8 @@ type strict struct {
 }
 
 func (s *strict) HandleRaft(m *raftpb.Message) {
-	if m.GetFrom() != 2 || m.GetTo() != 1 || m.GetType() == raftpb.MsgProp || m.GetType() == raftpb.MsgHup || raftLocal(m.GetType()) {
+	if m.GetFrom() != 2 || m.GetTo() != 1 || m.GetType() == raftpb.MsgProp || m.GetType() == raftpb.MsgHup ||
+		raftLocal(m.GetType()) {
 		s.t.Errorf("handed on: %v", m)
 	}
 }
@@ -28,7 +29,8 @@ func (s *strict) HandleRaft(m *raftpb.Message) {
 // raftLocal names the messages between raft and its own storage, which never travel.
 func raftLocal(t raftpb.MessageType) bool {
 	switch t {
-	case raftpb.MsgStorageAppend, raftpb.MsgStorageAppendResp, raftpb.MsgStorageApply, raftpb.MsgStorageApplyResp, raftpb.MsgBeat,
+	case raftpb.MsgStorageAppend, raftpb.MsgStorageAppendResp, raftpb.MsgStorageApply, raftpb.MsgStorageApplyResp,
+		raftpb.MsgBeat,
 		raftpb.MsgUnreachable, raftpb.MsgSnapStatus, raftpb.MsgCheckQuorum:
 		return true
 	}
@@ -77,8 +79,10 @@ func FuzzStream(f *testing.F) {
 			s := &strict{t: t}
 			ctx, end := context.WithCancel(context.Background())
 			defer end()
-			tr := &Transport{cfg: Config{ID: 1, Cluster: testCluster, Handler: s, Logger: slog.New(slog.DiscardHandler)}, ctx: ctx}
-			in := &inbound{t: tr, raw: quiet{}, r: newFrameReader(&once{b}), w: newFrameWriter(quiet{}), from: 2, stream: controlStream, ctx: ctx, end: end,
+			tr := &Transport{cfg: Config{ID: 1, Cluster: testCluster, Handler: s, Logger: slog.New(slog.DiscardHandler)},
+				ctx: ctx}
+			in := &inbound{t: tr, raw: quiet{}, r: newFrameReader(&once{b}), w: newFrameWriter(quiet{}), from: 2,
+				stream: controlStream, ctx: ctx, end: end,
 				requests: make(chan struct{}, maxRequestsPerPeer)}
 			if bulk {
 				in.stream = bulkStream

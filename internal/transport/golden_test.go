@@ -18,15 +18,18 @@ import (
 // lines `name hex`.
 const newest = "testdata/golden/v4/frames.txt"
 
-var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
+var update = flag.Bool("update", false,
+	"write the files of a format that is not released yet; those that are there are kept")
 
 func goldenHello() *hello {
-	return &hello{version: 2, minVersion: 1, stream: bulkStream, from: 2, to: 1, instance: 0x0102030405060708, cluster: "prod", address: "db2:7306",
+	return &hello{version: 2, minVersion: 1, stream: bulkStream, from: 2, to: 1, instance: 0x0102030405060708,
+		cluster: "prod", address: "db2:7306",
 		generation: Generation{3, 4, `{"number":3}`}}
 }
 
 func goldenWelcome() *welcome {
-	return &welcome{verdict: refusedGeneration, version: 2, id: 1, instance: 9, text: "node 2 is of generation 1", generation: Generation{2, 7, "{}"}}
+	return &welcome{verdict: refusedGeneration, version: 2, id: 1, instance: 9, text: "node 2 is of generation 1",
+		generation: Generation{2, 7, "{}"}}
 }
 
 // goldenMessages are one of each shape.
@@ -36,11 +39,13 @@ func goldenMessages() map[string]*raftpb.Message {
 	reject := message(raftpb.MsgAppResp, 2, 1, 7)
 	reject.Reject, reject.RejectHint, reject.Context = new(true), new(uint64(5)), []byte("context")
 	snap := message(raftpb.MsgSnap, 2, 1, 7)
-	snap.Snapshot = &raftpb.Snapshot{Data: []byte("boundary"), Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(50)), Term: new(uint64(6)),
+	snap.Snapshot = &raftpb.Snapshot{Data: []byte("boundary"), Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(50)),
+		Term:      new(uint64(6)),
 		ConfState: &raftpb.ConfState{Voters: []uint64{1, 2, 3}}}}
 	told := message(raftpb.MsgPreVoteResp, 2, 1, 8) // from v2 on: what is committed
 	told.Reject, told.Commit, told.RejectHint = new(true), new(uint64(99)), new(uint64(6))
-	return map[string]*raftpb.Message{"append": full, "reject": reject, "snapshot": snap, "vote": message(raftpb.MsgPreVote, 2, 1, 8), "told": told}
+	return map[string]*raftpb.Message{"append": full, "reject": reject, "snapshot": snap,
+		"vote": message(raftpb.MsgPreVote, 2, 1, 8), "told": told}
 }
 
 // goldenFrames are what this version sends.

@@ -63,7 +63,8 @@ func introduce(t *testing.T, n *node, b *pki.Bundle, h hello) (*tls.Conn, *welco
 }
 
 func goodHello(s stream) hello {
-	return hello{version: 1, minVersion: 1, stream: s, from: 2, to: 1, instance: 7, cluster: testCluster, generation: Generation{Number: 1}}
+	return hello{version: 1, minVersion: 1, stream: s, from: 2, to: 1, instance: 7, cluster: testCluster,
+		generation: Generation{Number: 1}}
 }
 
 func TestStrangersAreRefusedWithAReason(t *testing.T) {

@@ -95,7 +95,8 @@ type answer struct {
 const maxCalls = 256
 
 func newLink(p *peer, s stream, limit int) *link {
-	return &link{p: p, stream: s, limit: limit, wake: make(chan struct{}, 1), kick: make(chan struct{}, 1), calls: make(map[uint64]chan answer)}
+	return &link{p: p, stream: s, limit: limit, wake: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		calls: make(map[uint64]chan answer)}
 }
 
 func (l *link) signal() {

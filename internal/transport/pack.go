@@ -141,13 +141,16 @@ func (p *packer) sample() (linkSample, error) {
 	}
 	var info *unix.TCPInfo
 	var err error
-	if cerr := p.socket.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); cerr != nil {
+	if cerr := p.socket.Control(func(fd uintptr) {
+		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); cerr != nil {
 		return linkSample{}, cerr
 	}
 	if err != nil {
 		return linkSample{}, err
 	}
-	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited, acked: info.Bytes_acked}, nil
+	return linkSample{unsent: info.Notsent_bytes, busy: info.Busy_time, peerLimits: info.Rwnd_limited,
+		acked: info.Bytes_acked}, nil
 }
 
 // begin prepares for frames that will be compressed.
@@ -155,7 +158,8 @@ func (p *packer) begin() error {
 	if p.zip != nil {
 		return nil
 	}
-	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(packBytes),
+	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(packBytes),
 		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // TLS keeps the bytes as they are
 	if err != nil {
 		return err
@@ -217,7 +221,8 @@ func (u *unpacker) unpack(body []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: packed frame of %d bytes, %d are allowed", ErrProtocol, size, maxPacked)
 	}
 	if u.zip == nil {
-		zip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPacked), zstd.WithDecoderLowmem(true))
+		zip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPacked),
+			zstd.WithDecoderLowmem(true))
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,8 @@ func TestPackedMessagesArrive(t *testing.T) {
 	a, b := startNode(t, 1, compress(CompressAlways)), startNode(t, 2, nil)
 	connect(a, b)
 	var want []*raftpb.Message
-	for i, data := range [][]byte{rows(100), rows(700), noise(1 << 20), rows(1 << 20), rows(maxPacked - 200), rows(maxPacked + 1), noise(3 << 20), rows(5), rows(3 << 20), rows(3 << 20), nil} {
+	for i, data := range [][]byte{rows(100), rows(700), noise(1 << 20), rows(1 << 20), rows(maxPacked - 200),
+		rows(maxPacked + 1), noise(3 << 20), rows(5), rows(3 << 20), rows(3 << 20), nil} {
 		want = append(want, message(raftpb.MsgApp, 1, 2, uint64(10*i), data, rows(10)))
 	}
 	a.Send(want)
@@ -106,7 +107,8 @@ func TestThinLinkCompresses(t *testing.T) {
 		}
 	}
 	t.Run("thin", func(t *testing.T) {
-		a, b := startNode(t, 1, func(c *Config) { c.Compression, c.Dial = CompressAuto, slowDial(4<<20) }), startNode(t, 2, nil)
+		a, b := startNode(t, 1, func(c *Config) { c.Compression, c.Dial = CompressAuto, slowDial(4<<20) }),
+			startNode(t, 2, nil)
 		connect(a, b)
 		send(t, a, b, 64)
 		eventually(t, "all", func() bool { return len(b.received()) == 64 })

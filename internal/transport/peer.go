@@ -183,7 +183,8 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	}
 	// a program that knows of no generations accepts them all
 	if w.verdict == accepted && !w.generation.same(cfg.Generation) {
-		w.verdict, w.text = refusedGeneration, fmt.Sprintf("it is of generation %s, this node of generation %s", w.generation, cfg.Generation)
+		w.verdict, w.text = refusedGeneration, fmt.Sprintf("it is of generation %s, this node of generation %s", w.generation,
+			cfg.Generation)
 	}
 	if w.verdict == refusedGeneration {
 		cfg.Handler.OtherGeneration(p.id, w.generation)
@@ -295,7 +296,8 @@ func (p *peer) down(reason error) {
 }
 
 func isReset(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.EPIPE)
 }
 
 // sleep waits for d; false if ctx ended first.

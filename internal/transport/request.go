@@ -35,7 +35,8 @@ func (l *link) request(ctx context.Context, kind uint8, body []byte) ([]byte, er
 		limit = min(limit, time.Until(d))
 	}
 	if limit <= 0 || ctx.Err() != nil {
-		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, cmp.Or(context.Cause(ctx), context.DeadlineExceeded))
+		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id,
+			cmp.Or(context.Cause(ctx), context.DeadlineExceeded))
 	}
 	id, ch, err := l.call(kind, body, limit)
 	if err != nil {

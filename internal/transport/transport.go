@@ -117,7 +117,8 @@ func New(cfg Config) (*Transport, error) {
 	}
 	ln, err := ListenTCP(cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("peer: port %s is in use; stop what listens there or set another one in [peer] listen: %w", cfg.Listen, err)
+		return nil, fmt.Errorf("peer: port %s is in use; stop what listens there or set another one in [peer] listen: %w",
+			cfg.Listen, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)

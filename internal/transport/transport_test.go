@@ -42,7 +42,8 @@ func TestMessagesArriveInOrder(t *testing.T) {
 		if m.GetIndex() != next[m.GetType()] {
 			t.Fatalf("%s %d came as number %d", m.GetType(), m.GetIndex(), next[m.GetType()])
 		}
-		if m.GetType() == raftpb.MsgApp && (len(m.GetEntries()) != 2 || len(m.GetEntries()[1].GetData()) != int(m.GetIndex())) {
+		if m.GetType() == raftpb.MsgApp &&
+			(len(m.GetEntries()) != 2 || len(m.GetEntries()[1].GetData()) != int(m.GetIndex())) {
 			t.Fatalf("message %d is damaged", m.GetIndex())
 		}
 	}
@@ -133,10 +134,12 @@ func TestRequests(t *testing.T) {
 		t.Fatal(len(got), err)
 	}
 	var remote *RemoteError
-	if _, err := a.Request(within(t, 20*time.Second), 2, 2, nil); !errors.As(err, &remote) || remote.Text != "it cannot be done" {
+	if _, err := a.Request(within(t, 20*time.Second), 2, 2, nil); !errors.As(err, &remote) ||
+		remote.Text != "it cannot be done" {
 		t.Fatal(err)
 	}
-	if _, err := a.Request(within(t, 30*time.Millisecond), 2, 3, nil); !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &remote) {
+	if _, err := a.Request(within(t, 30*time.Millisecond), 2, 3, nil); !errors.Is(err, context.DeadlineExceeded) &&
+		!errors.As(err, &remote) {
 		t.Fatal(err)
 	}
 	if _, err := a.Request(within(t, 20*time.Second), 2, 4, nil); !errors.Is(err, ErrTooLarge) {
@@ -238,7 +241,8 @@ func TestRefusalInTheNameOfALivingPeer(t *testing.T) {
 // Nor is one where the peer is said to be by now, while it lives where it was.
 func TestRefusalElsewhere(t *testing.T) {
 	x, y := &cable{}, &cable{}
-	a, b := startNode(t, 1, func(cfg *Config) { cfg.Dial = x.dial }), startNode(t, 2, func(cfg *Config) { cfg.Dial = y.dial })
+	a, b := startNode(t, 1, func(cfg *Config) { cfg.Dial = x.dial }),
+		startNode(t, 2, func(cfg *Config) { cfg.Dial = y.dial })
 	connect(a, b)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,7 +342,8 @@ func TestUnknownPeerIsAnswered(t *testing.T) {
 func TestSnapshotStatusIsReported(t *testing.T) {
 	a, b := startNode(t, 1, nil), startNode(t, 2, nil)
 	snap := message(raftpb.MsgSnap, 1, 2, 0)
-	snap.Snapshot = &raftpb.Snapshot{Data: []byte("boundary"), Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7)), Term: new(uint64(2))}}
+	snap.Snapshot = &raftpb.Snapshot{Data: []byte("boundary"), Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7)),
+		Term: new(uint64(2))}}
 	a.Send([]*raftpb.Message{snap})
 	connect(a, b)
 	a.Send([]*raftpb.Message{snap})
@@ -360,8 +365,10 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = New(Config{ID: 1, Cluster: testCluster, Listen: l.Addr().String(), TLS: tlsOf(bundle(t, testCA(), 1)), Handler: &node{}})
-	if err == nil || !strings.Contains(err.Error(), "is in use; stop what listens there or set another one in [peer] listen") {
+	_, err = New(Config{ID: 1, Cluster: testCluster, Listen: l.Addr().String(), TLS: tlsOf(bundle(t, testCA(), 1)),
+		Handler: &node{}})
+	if err == nil ||
+		!strings.Contains(err.Error(), "is in use; stop what listens there or set another one in [peer] listen") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -19,7 +19,8 @@ func TestTrouble(t *testing.T) {
 		p.control.noteAttempt("10.0.0.9:7306", refused)
 	}
 	got := tr.Trouble(2)
-	if want := []Attempt{{"10.0.0.2:7306", timeout}, {"10.0.0.9:7306", refused}}; !slices.Equal(got.Tried, want) || got.For <= 0 {
+	if want := []Attempt{{"10.0.0.2:7306", timeout}, {"10.0.0.9:7306", refused}}; !slices.Equal(got.Tried, want) ||
+		got.For <= 0 {
 		t.Errorf("%+v", got)
 	}
 	for i := range 2 * maxTried {

@@ -46,7 +46,8 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 		return fmt.Sprintf("held by this host, on %s", here), true
 	}
 	if l.mac == nil {
-		return fmt.Sprintf("interface %s has no ARP: other hosts cannot be asked about the address or told of it", l.name), true
+		return fmt.Sprintf("interface %s has no ARP: other hosts cannot be asked about the address or told of it", l.name),
+			true
 	}
 	w, err := openWire(l, a)
 	if err != nil {
@@ -58,7 +59,9 @@ func checkAddress(ctx context.Context, p netip.Prefix, iface string, all []netip
 	case err != nil:
 		return err.Error(), false
 	case owner != nil:
-		return fmt.Sprintf("in use by the host with the MAC %s (seen on %s); right only if that is the node that holds it now", owner, l.name), false
+		return fmt.Sprintf(
+				"in use by the host with the MAC %s (seen on %s); right only if that is the node that holds it now", owner, l.name),
+			false
 	}
 	return fmt.Sprintf("free, on interface %s", l.name), true
 }
@@ -128,7 +131,8 @@ func checkRights() Finding {
 		}
 	}
 	if len(missing) > 0 {
-		f.Outcome = fmt.Sprintf("this process lacks %s; give them to the daemon, and run this check with them", strings.Join(missing, " and "))
+		f.Outcome = fmt.Sprintf("this process lacks %s; give them to the daemon, and run this check with them",
+			strings.Join(missing, " and "))
 		return f
 	}
 	f.OK, f.Outcome = true, "CAP_NET_ADMIN and CAP_NET_RAW are there"

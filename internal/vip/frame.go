@@ -87,7 +87,8 @@ func multicastMAC(group netip.Addr) net.HardwareAddr {
 
 // ndp makes a frame with a solicitation or an advertisement about an address. The target's MAC is an option, nil: it is
 // left out.
-func ndp(to, mac net.HardwareAddr, from, group netip.Addr, kind, flags byte, about netip.Addr, target net.HardwareAddr) []byte {
+func ndp(to, mac net.HardwareAddr, from, group netip.Addr, kind, flags byte, about netip.Addr,
+	target net.HardwareAddr) []byte {
 	m := make([]byte, 0, ndpBytes+8)
 	m = append(m, kind, 0, 0, 0, flags, 0, 0, 0)
 	m = append(m, about.AsSlice()...)

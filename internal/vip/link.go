@@ -56,13 +56,16 @@ func find(p netip.Prefix, name string, reserved []netip.Prefix) (link, error) {
 	case name != "":
 		return link{}, fmt.Errorf("this host has no interface %s (vip.interface)", name)
 	case len(found) == 0:
-		return link{}, fmt.Errorf("no interface of this host has an address in %s, the subnet of %s; name one as vip.interface", p.Masked(), p.Addr())
+		return link{},
+			fmt.Errorf("no interface of this host has an address in %s, the subnet of %s; name one as vip.interface", p.Masked(),
+				p.Addr())
 	}
 	var names []string
 	for _, f := range found {
 		names = append(names, f.name)
 	}
-	return link{}, fmt.Errorf("several interfaces have an address in %s: %s; name one as vip.interface", p.Masked(), strings.Join(names, ", "))
+	return link{}, fmt.Errorf("several interfaces have an address in %s: %s; name one as vip.interface", p.Masked(),
+		strings.Join(names, ", "))
 }
 
 // inSubnet reports whether an interface has an address of its own in the subnet of p.
@@ -77,7 +80,8 @@ func inSubnet(l netlink.Link, p netip.Prefix, reserved []netip.Prefix) (bool, er
 	return slices.ContainsFunc(list, func(x netlink.Addr) bool {
 		a, ok := netip.AddrFromSlice(x.IP)
 		a = a.Unmap()
-		return ok && p.Masked().Contains(a) && !slices.ContainsFunc(reserved, func(r netip.Prefix) bool { return r.Addr() == a })
+		return ok && p.Masked().Contains(a) &&
+			!slices.ContainsFunc(reserved, func(r netip.Prefix) bool { return r.Addr() == a })
 	}), nil
 }
 
@@ -104,7 +108,8 @@ func family(a netip.Addr) int {
 
 // bind gives the interface the address for lifetime, or for that much longer.
 func bind(l link, a netip.Addr) error {
-	addr := &netlink.Addr{IPNet: single(a), LinkIndex: l.index, ValidLft: int(lifetime.Seconds()), PreferedLft: int(lifetime.Seconds())}
+	addr := &netlink.Addr{IPNet: single(a), LinkIndex: l.index, ValidLft: int(lifetime.Seconds()),
+		PreferedLft: int(lifetime.Seconds())}
 	if a.Is6() {
 		addr.Flags, addr.PreferedLft = unix.IFA_F_NODAD, 0 // we have asked ourselves; deprecated: no source address
 	}

@@ -26,7 +26,8 @@ const (
 )
 
 // announceAt are the moments, counted from the binding, at which the network is told: a switch or a host may lose one.
-var announceAt = []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second}
+var announceAt = []time.Duration{0, 50 * time.Millisecond, 200 * time.Millisecond, time.Second, 3 * time.Second,
+	10 * time.Second}
 
 // Config of a Manager. Functions are called by goroutines of the Manager, and must not call it.
 type Config struct {
@@ -361,7 +362,8 @@ func (m *Manager) announce(ctx context.Context, a netip.Addr, w *wire, l link, b
 		}
 		if time.Since(reported) > maxReport {
 			reported = time.Now()
-			m.cfg.Logger.Warn("another host claims a virtual address; announcing it again", "address", a, "mac", other.String(), "node", m.cfg.Member(other))
+			m.cfg.Logger.Warn("another host claims a virtual address; announcing it again", "address", a, "mac", other.String(),
+				"node", m.cfg.Member(other))
 		}
 		m.tell(w, l, a, other)
 		pause(ctx, defendPause)

@@ -196,7 +196,8 @@ func (l *lan) host(name string, addrs ...netip.Prefix) *wan.Host {
 func (l *lan) node(name string, rights ...uintptr) *host {
 	l.t.Helper()
 	l.next++
-	h := &host{Host: l.host(name, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(l.next)}), 24), netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", l.next))),
+	h := &host{Host: l.host(name, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(l.next)}), 24),
+		netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", l.next))),
 		t: l.t, rights: rights}
 	h.start()
 	return h
@@ -208,7 +209,8 @@ func (h *host) start() {
 	h.cmd.Env = append(os.Environ(), "VIP_TEST_NODE="+h.Name)
 	h.cmd.Stderr = h.t.Output()
 	if h.rights != nil { // as AmbientCapabilities of a service's unit
-		h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, AmbientCaps: h.rights}
+		h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+			AmbientCaps: h.rights}
 	}
 	in, err1 := h.cmd.StdinPipe()
 	out, err2 := h.cmd.StdoutPipe()
@@ -418,7 +420,8 @@ func TestKilled(t *testing.T) {
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
-	foreign := &host{Host: l.host("foreign", netip.MustParsePrefix("10.77.0.50/24"), rw4, netip.MustParsePrefix("fd77::50/64"), rw6), t: t}
+	foreign := &host{Host: l.host("foreign", netip.MustParsePrefix("10.77.0.50/24"), rw4,
+		netip.MustParsePrefix("fd77::50/64"), rw6), t: t}
 	n1 := l.node("n1")
 	n1.tell("want")
 	want := "in use by a host with the MAC " + foreign.mac()
@@ -451,7 +454,8 @@ func TestConflict(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw4)}), netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw6)}))
+		return errors.Join(netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw4)}),
+			netlink.AddrDel(eth, &netlink.Addr{IPNet: prefixNet(rw6)}))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +519,8 @@ func TestOwnAddress(t *testing.T) {
 	l := newLAN(t)
 	n1 := l.host("n1", netip.MustParsePrefix("10.77.0.60/24"), rw4)
 	if err := n1.Do(func() error {
-		if f := Check(t.Context(), []netip.Prefix{rw4}, "")[1]; f.OK || !strings.Contains(f.Outcome, "address of its own (10.77.0.100/24)") {
+		if f := Check(t.Context(), []netip.Prefix{rw4}, "")[1]; f.OK ||
+			!strings.Contains(f.Outcome, "address of its own (10.77.0.100/24)") {
 			t.Errorf("the check says %+v", f)
 		}
 		return nil
