@@ -28,15 +28,16 @@ var _ api.Backend = backend{}
 // answers are this node's to the verbs and queries of the API.
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
-		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause), api.Resume.By(n.members.Resume),
-		api.Reinit.By(n.Reinit), api.Delay.By(n.Delay), api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)),
-		api.ChangeConfig.By(n.members.ChangeConfig), api.RollbackConfig.By(n.members.RollbackConfig),
-		api.NewToken.By(n.certs.NewToken), api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
-		api.ReplacePassword.By(n.ReplacePassword),
-		api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join), api.Remove.By(n.members.Remove),
-		api.Promote.By(n.members.Promote), api.Demote.By(n.members.Demote), api.Leave.By(n.Leave),
-		api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
-		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens), api.CA.By(n.certs.CA),
+		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause),
+		api.Resume.By(n.members.Resume), api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
+		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
+		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),
+		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
+		api.ReplacePassword.By(n.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join),
+		api.Remove.By(n.members.Remove), api.Promote.By(n.members.Promote), api.Demote.By(n.members.Demote),
+		api.Leave.By(n.Leave), api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
+		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens),
+		api.CA.By(n.certs.CA),
 	}
 }
 
@@ -100,7 +101,8 @@ func (n *Node) View(context.Context) api.ClusterView {
 	st, c := n.cons.Status(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: membership.PauseView(c), Failover: forecast,
+	v := api.ClusterView{Cluster: n.id.Cluster, Term: st.Term, CommitIndex: st.Commit, Pause: membership.PauseView(c),
+		Failover:    forecast,
 		CommitRules: n.acks.Rules(), Zones: zones, Generation: n.recovery.Generation().NumberOf(), SeenBy: n.id.Name}
 	v.Flow, v.Backup = n.acks.Flow(), backup
 	led := st.Term // of v.Leader: one that was cut off may go on telling that it leads, in an older term

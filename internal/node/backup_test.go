@@ -11,8 +11,8 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// TestBackupIsKnown: the newest copy and the newest archive that any node was told of are shown, the copy also after a restart and
-// when an older daemon has passed it on.
+// TestBackupIsKnown: the newest copy and the newest archive that any node was told of are shown, the copy also after a
+// restart and when an older daemon has passed it on.
 func TestBackupIsKnown(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
@@ -32,15 +32,19 @@ func TestBackupIsKnown(t *testing.T) {
 	archive := func(place string, at time.Time) *api.BackupArchive {
 		return &api.BackupArchive{Place: place, Index: 7, Complete: at}
 	}
-	told(api.BackupReport{Copy: &api.BackupCopy{Name: "c2", Place: "/b", Donor: "n2", Made: at, Bytes: 3 << 20, StoredBytes: 1 << 20}})
+	told(api.BackupReport{Copy: &api.BackupCopy{Name: "c2", Place: "/b", Donor: "n2", Made: at, Bytes: 3 << 20,
+		StoredBytes: 1 << 20}})
 	told(api.BackupReport{Copy: &api.BackupCopy{Name: "c1", Place: "/old", Made: at.Add(-time.Hour)}})
 	told(api.BackupReport{Archive: archive("/b", at.Add(time.Minute))})
 	told(api.BackupReport{Archive: archive("/late", at)})
 	v := view()
-	if v.Copy.Name != "c2" || v.CopyAgeS < 3600 || v.CopyAgeS > 3700 || v.Archive.Place != "/b" || v.ArchiveAgeS < 3500 || v.ArchiveAgeS > 3600 {
+	if v.Copy.Name != "c2" || v.CopyAgeS < 3600 || v.CopyAgeS > 3700 || v.Archive.Place != "/b" || v.ArchiveAgeS < 3500 ||
+		v.ArchiveAgeS > 3600 {
 		t.Errorf("%+v %+v %+v", v, v.Copy, v.Archive)
 	}
-	n.gossip.Peers()[2] = &gossip.Peer{Status: gossip.Status{Known: gossip.Known{Archive: archive("/c", at.Add(2*time.Minute))}}} // it may be down
+	// it may be down
+	n.gossip.Peers()[2] =
+		&gossip.Peer{Status: gossip.Status{Known: gossip.Known{Archive: archive("/c", at.Add(2*time.Minute))}}}
 	view()
 	delete(n.gossip.Peers(), 2)
 	if v := view(); v.Archive.Place != "/c" {

@@ -17,7 +17,8 @@ import (
 
 const (
 	boundInterval = time.Second
-	// ownGrace is how long a node that was ready keeps what it needs itself while its log is at the bound: its mysqld restarts.
+	// ownGrace is how long a node that was ready keeps what it needs itself while its log is at the bound: its mysqld
+	// restarts.
 	ownGrace = time.Minute
 )
 
@@ -30,8 +31,8 @@ func membershipOf(st *consensus.Status) ledger.Membership {
 	return m
 }
 
-// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note of what raft's
-// membership says already.
+// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note
+// of what raft's membership says already.
 func takesPart(st *consensus.Status, m config.Member) bool {
 	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
 }
@@ -68,8 +69,9 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 	return all
 }
 
-// purge removes what no node's recovery needs any more (S8). Beyond the log's bound it gives up data nodes that are away, if S8 holds without
-// them: they are seeded when they come back. What is left to do then is to write no more: see noteBound.
+// purge removes what no node's recovery needs any more (S8). Beyond the log's bound it gives up data nodes that are
+// away, if S8 holds without them: they are seeded when they come back. What is left to do then is to write no more: see
+// noteBound.
 func (n *Node) purge(context.Context) {
 	st := n.cons.Status()
 	all, m := n.keepers(&st), membershipOf(&st)
@@ -94,8 +96,10 @@ func (n *Node) noteGivenUp(names, why string, index uint64) {
 		return
 	}
 	n.givenUp = names
-	n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names, "bound", why)
-	n.history.add(n.event("purge", index, fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
+	n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names,
+		"bound", why)
+	n.history.add(n.event("purge", index,
+		fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
 }
 
 // purgeTo says whether anything was removed.
@@ -114,8 +118,8 @@ func (n *Node) purgeTo(limit int64, safe uint64) bool {
 	return after > before
 }
 
-// logBound is the most that the log may take, in bytes: raft.log_limit, and what its disk has room for, less what a node needs to go on. Once
-// it was reached, one segment less: writes must not open and close all the time.
+// logBound is the most that the log may take, in bytes: raft.log_limit, and what its disk has room for, less what a
+// node needs to go on. Once it was reached, one segment less: writes must not open and close all the time.
 func (n *Node) logBound() (limit int64, why string) {
 	limit = math.MaxInt64
 	if l := n.cfg.Raft.LogLimit; l > 0 {
@@ -165,8 +169,8 @@ func (n *Node) noteBound(limit int64, why, pin string) {
 	n.poke()
 }
 
-// refusedLocked says why the leader takes no writes although it has a majority: more of the voters' logs have come to their bounds than it can
-// do without. It goes on by itself when they are below.
+// refusedLocked says why the leader takes no writes although it has a majority: more of the voters' logs have come to
+// their bounds than it can do without. It goes on by itself when they are below.
 func (n *Node) refusedLocked(st *consensus.Status) string {
 	m := membershipOf(st)
 	var full []string

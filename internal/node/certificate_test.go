@@ -35,10 +35,14 @@ func TestRouterShowsItsOwnCertificate(t *testing.T) {
 		set  func(*config.Node)
 		want string
 	}{
-		"none":                      {func(*config.Node) {}, "n1"},
-		"the router's":              {func(c *config.Node) { c.Router.TLSCert, c.Router.TLSKey = cert, key }, "db.example"},
-		"mysqld's":                  {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": key} }, "db.example"},
-		"mysqld's, not to be read":  {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": "/nowhere"} }, "n1"},
+		"none":         {func(*config.Node) {}, "n1"},
+		"the router's": {func(c *config.Node) { c.Router.TLSCert, c.Router.TLSKey = cert, key }, "db.example"},
+		"mysqld's": {func(c *config.Node) {
+			c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": key}
+		}, "db.example"},
+		"mysqld's, not to be read": {func(c *config.Node) {
+			c.MySQL.Options = map[string]string{"ssl_cert": cert, "ssl_key": "/nowhere"}
+		}, "n1"},
 		"mysqld's, without its key": {func(c *config.Node) { c.MySQL.Options = map[string]string{"ssl_cert": cert} }, "n1"},
 	} {
 		t.Run(what, func(t *testing.T) {

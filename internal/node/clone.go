@@ -13,7 +13,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// reqClone has no body; answered with the present login of trireme_clone (config.Account), as far as the node has it. Only members can ask.
+// reqClone has no body; answered with the present login of trireme_clone (config.Account), as far as the node has it.
+// Only members can ask.
 const reqClone uint8 = 57
 
 // shared are the secrets that all nodes have.
@@ -35,9 +36,10 @@ func knowsClone(c *config.Cluster, a config.Account) bool {
 	return c.CloneHash == "" || pki.TokenMatches(a.Password, c.CloneHash)
 }
 
-// tendClone keeps the password of trireme_clone from former members. Every account of Trireme's but that one logs in from its own host alone.
-// The leader replaces it in mysqld, where the log brings it to all servers, and then commits its hash; members ask each other for what fits the hash.
-// Whatever dies in between, the next leader begins again: by the mark in the settings, or because no member has what fits.
+// tendClone keeps the password of trireme_clone from former members. Every account of Trireme's but that one logs in
+// from its own host alone. The leader replaces it in mysqld, where the log brings it to all servers, and then commits
+// its hash; members ask each other for what fits the hash. Whatever dies in between, the next leader begins again: by
+// the mark in the settings, or because no member has what fits.
 func (n *Node) tendClone(ctx context.Context) {
 	c := n.Settings()
 	err := n.fetchClone(ctx, c)
@@ -72,7 +74,8 @@ func (n *Node) ReplacePassword(ctx context.Context, _ api.ReplaceRequest) (res a
 		Advice: "`trireme cert ca` says which members do not have it yet"}, err
 }
 
-// replaceClone gives trireme_clone another password, as the leader of a term. set is mysqld's part, which returns when it is committed.
+// replaceClone gives trireme_clone another password, as the leader of a term. set is mysqld's part, which returns when
+// it is committed.
 func (n *Node) replaceClone(ctx context.Context, term uint64, set func(context.Context, mysqld.Account) error) error {
 	login := config.Account{User: n.shared().Clone.User, Password: config.NewToken()}
 	if err := set(ctx, mysqld.Account(login)); err != nil {

@@ -11,9 +11,10 @@ import (
 // confirmPatience bounds one question to the leader.
 const confirmPatience = time.Second
 
-// confirmRoute says whether a target of a view still takes writes in its epoch. What this node was told may be seconds old, or have waited
-// that long in a socket; by then another node may lead, and the mysqld at that address may be a later one, which follows or is not even
-// judged. Only the node itself knows, and its word counts from when it was asked.
+// confirmRoute says whether a target of a view still takes writes in its epoch. What this node was told may be seconds
+// old, or have waited that long in a socket; by then another node may lead, and the mysqld at that address may be a
+// later one, which follows or is not even judged. Only the node itself knows, and its word counts from when it was
+// asked.
 func (n *Node) confirmRoute(ctx context.Context, t router.Target) error {
 	if t.Name == n.id.Name {
 		return n.servesHere(ctx, t.Epoch)

@@ -8,8 +8,8 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// A node that knows no leader leads nobody to one of an earlier term: that one may have been fenced, and its mysqld started again at the same
-// address, before the status that said so has arrived.
+// A node that knows no leader leads nobody to one of an earlier term: that one may have been fenced, and its mysqld
+// started again at the same address, before the status that said so has arrived.
 func TestNoLeaderKnownIsNoLeader(t *testing.T) {
 	for _, c := range []struct {
 		what string

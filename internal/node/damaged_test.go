@@ -11,7 +11,8 @@ import (
 	"trireme/internal/node/recovery"
 )
 
-// TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would find the same.
+// TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would
+// find the same.
 func TestDamagedFiles(t *testing.T) {
 	for name, load := range map[string]func(dir string) error{
 		config.IdentityName: func(dir string) error { _, err := config.LoadIdentity(dir); return err },

@@ -13,10 +13,11 @@ import (
 	"trireme/internal/ha"
 )
 
-// A delayed learner (docs/ops/delayed.md): its raft log is like everybody's, and its feed hands transactions out late. So nothing waits for it
-// but its own mysqld, and what it protects lies in its own log, which it alone keeps for that.
+// A delayed learner (docs/ops/delayed.md): its raft log is like everybody's, and its feed hands transactions out late.
+// So nothing waits for it but its own mysqld, and what it protects lies in its own log, which it alone keeps for that.
 
-// reqDelay is a request between daemons: body api.DelayRequest; answered with a delayAnswer when the node has taken the order.
+// reqDelay is a request between daemons: body api.DelayRequest; answered with a delayAnswer when the node has taken the
+// order.
 const reqDelay uint8 = 25
 
 const eventDelay = "delay"
@@ -166,7 +167,8 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 		o = &holdOrder{Kind: api.OrderApplyNow}
 	case api.OrderHold:
 		o = &holdOrder{Kind: api.OrderStopAfter}
-		check = func() error { // where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
+		// where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
+		check = func() error {
 			if last := n.late.last; !last.IsZero() {
 				o.GTID = last.String()
 			}
@@ -197,7 +199,8 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 }
 
 func (n *Node) notDelayed() error {
-	return api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
+	return api.Errorf(api.KindConflict, "%s is not delayed", n.id.Name).
+		With("only a learner can be: `trireme config edit apply_delay.%s=1h`", n.id.Name)
 }
 
 func (n *Node) delayResult() (api.DelayResult, error) {
@@ -215,18 +218,20 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 	_, committed := n.led.Snapshot()
 	switch {
 	case !n.late.begun:
-		return api.Errorf(api.KindNotReady, "mysqld of %s is not fed yet", n.id.Name).With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
+		return api.Errorf(api.KindNotReady, "mysqld of %s is not fed yet", n.id.Name).
+			With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
 	case n.late.handed.Contains(id):
 		return api.Errorf(api.KindConflict, "mysqld of %s has %s already", n.id.Name, id).
 			With("what it did can be undone from a backup only: trireme restore")
 	case !committed.Contains(id):
 		return api.Errorf(api.KindNotFound, "%s is not in the log as %s knows it", id, n.id.Name).
-			With("look for it with `trireme log dump`; `trireme delay %s --hold` makes sure that nothing is applied meanwhile", n.id.Name)
+			With("look for it with `trireme log dump`; `trireme delay %s --hold` makes sure that nothing is applied meanwhile",
+				n.id.Name)
 	}
 	return nil
 }
 
-// delayViewLocked is what is told of this node's delay; nil: there is none.
+// delayViewLocked is what is told of this node's delay; nil: it has no delay.
 func (n *Node) delayViewLocked() *api.DelayView {
 	var executed gtid.Set
 	if s := n.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {

@@ -26,8 +26,8 @@ import (
 //	  -> what each holds, together -> each data node: replication stopped, holes plugged, channel to the source, my.cnf-plain; asked once more
 //	  -> settings: Disbanded -> each daemon: mysqld stopped, exec mysqld --defaults-file=my.cnf-plain
 //
-// Up to the settings everything can be taken back: the nodes are judged and fed again, writes open. With them the end is committed, and what
-// is left to do needs nobody else.
+// Up to the settings everything can be taken back: the nodes are judged and fed again, writes open. With them the end
+// is committed, and each node does the rest by itself.
 
 // Requests between daemons, of an end of the cluster.
 const (
@@ -52,10 +52,11 @@ type plainOrder struct {
 	Host    string         `json:"host"`
 	Port    int            `json:"port"`
 	Account mysqld.Account `json:"account"`
-	// Executed is everything that any node has executed, local statements of dead incarnations included: with all of it everywhere, no replica
-	// asks its source for what that no longer has.
+	// Executed is everything that any node has executed, local statements of dead incarnations included: with all of it
+	// everywhere, no replica asks its source for what that no longer has.
 	Executed string `json:"executed"`
-	// Confirm asks whether the server is ready as it was left, and gives it another plainLimit: just before the end is committed.
+	// Confirm asks whether the server is ready as it was left, and gives it another plainLimit: just before the end is
+	// committed.
 	Confirm bool `json:"confirm,omitempty"`
 }
 
@@ -67,12 +68,15 @@ func (n *Node) disbandedError(d *config.Disbanded) error {
 	what := "It was a logger: nothing is left to run here"
 	if n.id.Role != config.RoleLogger {
 		mc := n.mysqldConfig()
-		what = fmt.Sprintf("Its MySQL server is a plain one now, the source of the others, and is started by: %s", strings.Join(mc.PlainCommand(), " "))
+		what = fmt.Sprintf("Its MySQL server is a plain one now, the source of the others, and is started by: %s",
+			strings.Join(mc.PlainCommand(), " "))
 		if d.Source != n.id.Name {
-			what = fmt.Sprintf("Its MySQL server is a plain replica of %s now, and is started by: %s", d.Source, strings.Join(mc.PlainCommand(), " "))
+			what = fmt.Sprintf("Its MySQL server is a plain replica of %s now, and is started by: %s", d.Source,
+				strings.Join(mc.PlainCommand(), " "))
 		}
 	}
-	return fmt.Errorf("cluster %q was ended by `trireme leave` on %s. %s", n.id.Cluster, d.At.UTC().Format("2006-01-02 15:04:05 UTC"), what)
+	return fmt.Errorf("cluster %q was ended by `trireme leave` on %s. %s", n.id.Cluster, d.At.UTC().
+		Format("2006-01-02 15:04:05 UTC"), what)
 }
 
 // plainPlan is who becomes what.
@@ -100,7 +104,8 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		wait = *req.OpenTrxWait
 	}
 	if wait < 0 || wait > api.MaxTrxWait {
-		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait, wait)
+		return p.res, api.Errorf(api.KindInvalid, "open transactions can be waited for up to %v, not %v", api.MaxTrxWait,
+			wait)
 	}
 	n.mu.Lock()
 	s := n.lives.Status()
@@ -133,7 +138,8 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	m := <-outcome // it has limits of its own
 	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
 	if m.err != nil {
-		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).With("the cluster continues; see `trireme status`, then try again")
+		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).
+			With("the cluster continues; see `trireme status`, then try again")
 	}
 	return p.res, nil
 }
@@ -143,7 +149,8 @@ func (n *Node) planLeave() (plainPlan, error) {
 	v, c := n.view(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount, Replicas: []api.PlainServer{}, Loggers: []string{},
+	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount,
+		Replicas: []api.PlainServer{}, Loggers: []string{},
 		OpenTransactions: []api.OpenTransaction{}}}
 	var ill []string
 	for _, m := range c.Members {
@@ -173,7 +180,8 @@ func (n *Node) planLeave() (plainPlan, error) {
 	case c.Disbanded != nil:
 		return p, api.Errorf(api.KindAlready, "the cluster has been left already")
 	case v.Serving.Phase != ha.PhaseOpen:
-		return p, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).With("wait until `trireme status` shows a healthy leader")
+		return p, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).
+			With("wait until `trireme status` shows a healthy leader")
 	case len(ill) > 0:
 		return p, api.Errorf(api.KindNotReady, "not every node can be made a plain server: %s", strings.Join(ill, "; ")).
 			With("bring it back, or remove it: trireme remove NODE")
@@ -183,17 +191,19 @@ func (n *Node) planLeave() (plainPlan, error) {
 
 // disband carries it out. Unless the end is committed, or may be, writes open again.
 func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, wait time.Duration) (m moved) {
-	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port, Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
+	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port,
+		Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
 	n.log.Warn("the cluster is left, on an operator's request", "term", term)
 	if m.err = l.Admin().MakeReplAccount(ctx, order.Account); m.err == nil {
 		m.err = n.prepareAll(ctx, l, term, p, order, wait, &m)
 	}
 	if m.err == nil {
 		if m.err = n.commitEnd(ctx, term); m.err == nil {
-			n.history.add(n.askedEvent(ctx, "leave", 0, "the cluster is left: "+n.id.Name+"'s server is the source of the others"))
+			n.history.add(n.askedEvent(ctx, "leave", 0, "the cluster is left: "+n.id.Name+
+				"'s server is the source of the others"))
 			return m
 		}
-		// It may come into force still: then nothing may have been written behind it.
+		// It may come into force still: then nothing may have been written after it.
 		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
 			if s := n.lives.Status(); s.HandsOver(l) {
@@ -222,7 +232,8 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 }
 
 // prepareAll closes writes and makes every server ready to be a plain one.
-func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, order plainOrder, wait time.Duration, m *moved) error {
+func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, order plainOrder,
+	wait time.Duration, m *moved) error {
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}
@@ -281,8 +292,8 @@ func (n *Node) orderAll(ctx context.Context, peers []uint64, order plainOrder) e
 	return nil
 }
 
-// checkNonePrepared fails if XA transactions are prepared: those of a replica do not outlive its restart, and its source's new binary log does
-// not bring them again.
+// checkNonePrepared fails if XA transactions are prepared: those of a replica do not outlive its restart, and its
+// source's new binary log does not bring them again.
 func (n *Node) checkNonePrepared(ctx context.Context, l *lifecycle.Life) error {
 	xids, err := l.Admin().XARecover(ctx)
 	if err != nil {
@@ -295,7 +306,8 @@ func nonePrepared(xids []mysqld.XID) error {
 	if len(xids) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d XA transactions are prepared, the first is %s: end each with XA COMMIT or XA ROLLBACK (see XA RECOVER)",
+	return fmt.Errorf(
+		"%d XA transactions are prepared, the first is %s: end each with XA COMMIT or XA ROLLBACK (see XA RECOVER)",
 		len(xids), xids[0])
 }
 
@@ -400,8 +412,9 @@ func (n *Node) confirmPlainLocked(l *lifecycle.Life) error {
 // savedPatience is for InnoDB to note in mysql.gtid_executed what was committed.
 const savedPatience = 5 * time.Second
 
-// awaitSaved waits until a restart will find executed all that is. XA PREPAREs of the applier are not found, however long ago they were ended:
-// here the next start plugs them (S5), but a plain replica would ask its source for them, which does not have them any more.
+// awaitSaved waits until a restart will find executed all that is. XA PREPAREs of the applier are not found, however
+// long ago they were ended: here the next start plugs them (S5), but a plain replica would ask its source for them,
+// which does not have them any more.
 func (n *Node) awaitSaved(ctx context.Context, l *lifecycle.Life) error {
 	// A polite stop saves what is in this life's own binary log.
 	executed := l.Executed()
@@ -420,8 +433,9 @@ func (n *Node) awaitSaved(ctx context.Context, l *lifecycle.Life) error {
 		case lost.Empty():
 			return nil
 		case now() > end:
-			return fmt.Errorf("a restart would forget that %d transactions were executed, XA PREPAREs as a rule: restart its daemon, "+
-				"which records them permanently, and try again", lost.Count())
+			return fmt.Errorf(
+				"a restart would forget that %d transactions were executed, XA PREPAREs as a rule: restart its daemon, "+
+					"which records them permanently, and try again", lost.Count())
 		}
 		select {
 		case <-ctx.Done():
@@ -431,8 +445,8 @@ func (n *Node) awaitSaved(ctx context.Context, l *lifecycle.Life) error {
 	}
 }
 
-// becomePlain is what source and replicas have in common: all that anybody has executed counts as executed, on disk, and the option file is
-// written.
+// becomePlain is what source and replicas have in common: all that anybody has executed counts as executed, on disk,
+// and the option file is written.
 func (n *Node) becomePlain(ctx context.Context, l *lifecycle.Life, o plainOrder) error {
 	all, err := gtid.ParseSet(o.Executed)
 	if err != nil {
@@ -477,7 +491,7 @@ func (n *Node) stay() {
 	n.poke()
 }
 
-// keepPlain says whether mysqld is ready to be a plain server, so that nobody starts replication; not for ever.
+// keepPlain says whether mysqld is ready to be a plain server, so that replication is not started; it has a limit.
 func (n *Node) keepPlain() bool {
 	n.mu.Lock()
 	until := n.plainUntil
@@ -489,8 +503,8 @@ func (n *Node) keepPlain() bool {
 	return until != 0
 }
 
-// commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody else may have taken some
-// between, which this node's server does not hold.
+// commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody
+// else may have taken some between, which this node's server does not hold.
 func (n *Node) commitEnd(ctx context.Context, term uint64) error {
 	_, err := n.members.Change(ctx, term, func(c *config.Cluster) error {
 		c.Disbanded = &config.Disbanded{At: time.Now(), Source: n.id.Name}
@@ -499,10 +513,11 @@ func (n *Node) commitEnd(ctx context.Context, term uint64) error {
 	return err
 }
 
-// disperse ends this daemon once the others know of the end, or will hear of it from somebody else: the source first, so that it is back first.
+// disperse ends this daemon once the others know of the end, or will hear of it from somebody else: the source first,
+// so that it is back first.
 func (n *Node) disperse(d *config.Disbanded, version uint64) {
 	n.mu.Lock()
-	n.stopping = true // nobody leads any more
+	n.stopping = true // this node does not lead any more
 	n.gossip.Publish()
 	n.mu.Unlock()
 	n.poke()

@@ -15,7 +15,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or fed anew meanwhile.
+// TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or
+// fed anew meanwhile.
 func TestConfirmPlain(t *testing.T) {
 	ready, other := &lifecycle.Life{}, &lifecycle.Life{}
 	for _, c := range []struct {
@@ -45,8 +46,8 @@ func TestConfirmPlain(t *testing.T) {
 	}
 }
 
-// TestEndInTerm: an end that was prepared in one term is not committed in a later one, even if the same node leads again: another one may have
-// taken writes between.
+// TestEndInTerm: an end that was prepared in one term is not committed in a later one, even if the same node leads
+// again: another one may have taken writes between.
 func TestEndInTerm(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	openTestLog(t, n)

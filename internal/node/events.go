@@ -10,8 +10,8 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// startEvents lets scheduled events run here. A replica holds all of them disabled, so those that the leader before did not hold
-// disabled are enabled again first, on this server only. Clients do not wait for it.
+// startEvents lets scheduled events run here. A replica holds all of them disabled, so those that the leader before did
+// not hold disabled are enabled again first, on this server only. Clients do not wait for it.
 func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 	disabled := n.Settings().DisabledEvents
 	events, err := l.Admin().Events(ctx)
@@ -33,8 +33,8 @@ func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 
 func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 
-// recordEvents keeps the list of disabled events in the cluster settings current (leader only). It looks when something other than
-// rows was committed since it last looked.
+// recordEvents keeps the list of disabled events in the cluster settings current (leader only). It looks when something
+// other than rows was committed since it last looked.
 func (n *Node) recordEvents(ctx context.Context) {
 	n.mu.Lock()
 	s := n.lives.Status()

@@ -12,18 +12,18 @@ import (
 	"trireme/internal/ha"
 )
 
-// A failover by hand moves leadership without the leader's help: for a leader that is sick and not noticed, or gone while automatic
-// failover is paused. The node that is asked, whichever it is, gives orders to the others; each order names the term in which it was
-// given, and is refused in another one (S7).
+// A forced failover moves leadership without the leader's help: for a leader that is sick and not noticed, or gone
+// while automatic failover is paused. The node that is asked, whichever it is, gives orders to the others; each order
+// names the term in which it was given, and is refused in another one (S7).
 //
-//   - Somebody takes writes, or a leader is known that does not answer: a majority is made deaf to it (consensus.Depose), its lease
-//     runs out and it fences itself; then the target campaigns.
+//   - Somebody takes writes, or a leader is known that does not answer: a majority is made deaf to it
+//     (consensus.Depose), its lease runs out and it fences itself; then the target campaigns.
 //   - A raft leader that keeps writes closed hands over to the target; if it is the target itself it opens them.
 //   - There is no leader: the target campaigns.
 //
 // The target takes the election for the operator's wish, so that it opens writes in a pause too.
 
-// Limits of a failover by hand.
+// Limits of a forced failover.
 const (
 	forcePatience = 15 * time.Second // for the target to take writes
 	orderPatience = 2 * time.Second  // for an order to be answered
@@ -35,7 +35,7 @@ const (
 // eventForced is an operator's order; what comes of it has an event of its own.
 const eventForced = "forced"
 
-// order is what a failover by hand wants of another node. In term Term, of which Leader is the leader.
+// order is what a forced failover wants of another node. In term Term, of which Leader is the leader.
 type order struct {
 	Term   uint64 `json:"term"`
 	Leader uint64 `json:"leader"` // 0: none is known
@@ -95,9 +95,11 @@ func (n *Node) Failover(ctx context.Context, req api.FailoverRequest) (api.Failo
 func refusedForce(why ha.Reason) error {
 	switch why.Code {
 	case ha.LeaderWell:
-		return api.Errorf(api.KindConflict, "%s", why.Text).With("use `trireme switchover`; --force moves leadership without its help all the same")
+		return api.Errorf(api.KindConflict, "%s", why.Text).
+			With("use `trireme switchover`; --force moves leadership without its help all the same")
 	case ha.NoQuorum:
-		return api.Errorf(api.KindNoLeader, "%s", why.Text).With("bring back those that are down; without a majority no node can lead")
+		return api.Errorf(api.KindNoLeader, "%s", why.Text).
+			With("bring back those that are down; without a majority no node can lead")
 	case ha.OtherLeads:
 		return api.Errorf(api.KindAlready, "%s", why.Text).With("see `trireme status`; nothing is changed")
 	}
@@ -105,7 +107,8 @@ func refusedForce(why ha.Reason) error {
 }
 
 func forcedAlready() error {
-	return api.Errorf(api.KindBusy, "another failover is under way").With("wait for it to end, then look at `trireme status`")
+	return api.Errorf(api.KindBusy, "another failover is under way").
+		With("wait for it to end, then look at `trireme status`")
 }
 
 // forceLeader gives orders until the target takes writes.
@@ -116,7 +119,8 @@ func (n *Node) forceLeader(ctx context.Context, to uint64) (term uint64, err err
 	for round := range forceRounds {
 		v := n.view()
 		if v.Open != 0 && v.Open != to && v.Open != first.Open {
-			return 0, api.Errorf(api.KindChanged, "%s leads now, in term %d", n.memberName(v.Open), v.Raft.Term).With("see `trireme status`")
+			return 0, api.Errorf(api.KindChanged, "%s leads now, in term %d", n.memberName(v.Open), v.Raft.Term).
+				With("see `trireme status`")
 		}
 		if err := n.giveOrders(ctx, v, to, round == 0); err != nil {
 			return 0, err
@@ -129,8 +133,8 @@ func (n *Node) forceLeader(ctx context.Context, to uint64) (term uint64, err err
 		With("see `trireme status` and `trireme why-not %s`", n.memberName(to))
 }
 
-// awaitForced waits until the target takes writes in a later term than v's, or was asked to in this one, and gives that term; 0 when
-// another order is due.
+// awaitForced waits until the target takes writes in a later term than v's, or was asked to in this one, and gives that
+// term; 0 when another order is due.
 func (n *Node) awaitForced(ctx context.Context, to, term uint64) uint64 {
 	limit := now() + 4*n.cfg.Raft.ElectionTimeout()
 	for now() < limit && ctx.Err() == nil {
@@ -151,11 +155,13 @@ func (n *Node) awaitForced(ctx context.Context, to, term uint64) uint64 {
 	return 0
 }
 
-// giveOrders tells everybody what the target's election needs. politely: a leader that keeps writes closed is asked to hand over.
+// giveOrders tells everybody what the target's election needs. politely: a leader that keeps writes closed is asked to
+// hand over.
 func (n *Node) giveOrders(ctx context.Context, v ha.View, to uint64, politely bool) error {
 	o := order{Term: v.Raft.Term, Leader: v.Raft.Leader, To: to, By: n.id.ID, Hand: politely && v.Open == 0}
 	if err := n.giveOrder(ctx, to, o); err != nil {
-		return api.Errorf(api.KindCannotLead, "%s was not made to lead: %v", n.memberName(to), err).With("see `trireme status`")
+		return api.Errorf(api.KindCannotLead, "%s was not made to lead: %v", n.memberName(to), err).
+			With("see `trireme status`")
 	}
 	if o.Leader == 0 || o.Leader == to {
 		return nil
@@ -227,8 +233,8 @@ func (n *Node) takeOrder(body []byte) error {
 	return nil
 }
 
-// takeWishLocked: this node has just been elected; if an operator wished so, it opens writes although automatic failover is paused, and
-// does not hand over as a matter of taste.
+// takeWishLocked: this node has just been elected; if an operator wished so, it opens writes although automatic
+// failover is paused, and does not hand over as a matter of taste.
 func (n *Node) takeWishLocked(term uint64) {
 	if w := n.wish; w.until > now() && term > w.term {
 		n.wishLocked(term)

@@ -11,7 +11,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestFeedGivesOnlyCommitted: what the log holds beyond the commit index is not shown to this node's mysqld, whatever it asks for (S3).
+// TestFeedGivesOnlyCommitted: what the log holds beyond the commit index is not shown to this node's mysqld, whatever
+// it asks for (S3).
 func TestFeedGivesOnlyCommitted(t *testing.T) {
 	n := withEntries(t, 4)
 	const committed = 2
@@ -49,14 +50,17 @@ func withEntries(t *testing.T, count uint64) *Node {
 	openTestLog(t, n)
 	var ents []*raftpb.Entry
 	for i := range count {
-		m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4}, End: raftlog.Pos{File: 1, Off: 4}}
+		m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4},
+			End: raftlog.Pos{File: 1, Off: 4}}
 		if i > 0 {
 			m.Kind, m.Start.Off, m.End.Off = raftlog.Trx, 100*i-96, 100*i+4
 			m.AddGTID(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, GNO: int64(i + 1)})
 		}
-		ents = append(ents, &raftpb.Entry{Index: new(i + 1), Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
+		ents = append(ents, &raftpb.Entry{Index: new(i + 1), Term: new(uint64(1)),
+			Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
 	}
-	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), n.rlog.Append(ents), n.rlog.Sync()); err != nil {
+	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), n.rlog.Append(ents),
+		n.rlog.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -14,7 +14,7 @@ import (
 )
 
 // fence makes this node unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
-// (nobody waiting, all that it wrote committed) it is killed.
+// (no commit waits, all that it wrote is committed) it is killed.
 func (n *Node) fence(ctx context.Context, reason string) {
 	n.routes()
 	n.gossip.Broadcast()
@@ -26,7 +26,7 @@ func (n *Node) fence(ctx context.Context, reason string) {
 	how, drained := "", false
 	switch {
 	case l != nil && s.State() == ha.ServerDying:
-		n.endServer(l) // whoever began it may not have come that far
+		n.endServer(l) // the one that began it may not have come that far
 	case l != nil:
 		how, drained = n.drainOrKill(ctx, l)
 	}
@@ -68,7 +68,8 @@ func (n *Node) drainOrKill(ctx context.Context, l *lifecycle.Life) (string, bool
 	return fmt.Sprintf("mysqld was killed (%v)", err), false
 }
 
-// awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
+// awaitServeTask waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes
+// on.
 func (n *Node) awaitServeTask(ctx context.Context) error {
 	s := n.lives.Status()
 	if s.Done() == nil {

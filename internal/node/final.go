@@ -11,7 +11,8 @@ import (
 	"trireme/internal/rule"
 )
 
-// ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave it down.
+// ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave
+// it down.
 var ErrFinal = membership.ErrFinal
 
 // whyStopped are the fields of the log line. The key rule stands in the log when a rule of docs/GUARANTEES.md was found
@@ -23,9 +24,11 @@ func whyStopped(err error) []any {
 	return []any{"err", err}
 }
 
-// final marks the errors that another start would meet again. Disks and servers that cannot be reached are none: they may be back.
+// final marks the errors that another start would meet again. Disks and servers that cannot be reached do not count:
+// they may be back.
 func final(err error) error {
-	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt, config.ErrNewer, config.ErrDamaged,
+	for _, e := range []error{raftlog.ErrGone, raftlog.ErrForeign, raftlog.ErrNewer, raftlog.ErrCorrupt, config.ErrNewer,
+		config.ErrDamaged,
 		recovery.ErrLeftBehind} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrFinal, err)

@@ -9,7 +9,7 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// flowHeard is how old a follower's word about its backlog may be: it speaks several times a second while it is behind.
+// flowHeard is how old a follower's word about its backlog may be: it speaks several times a second while it lags.
 const flowHeard = gossip.Interval + appliedInterval
 
 // tendFlow is the loop's part: how much commits are slowed, and on whose account.
@@ -46,7 +46,8 @@ func (n *Node) laggingLocked() time.Duration {
 	return n.srv.lagging
 }
 
-// tendLag is a follower's part: whether its backlog is the leader's business. Who only stores the log, or has no vote, is waited for by nobody.
+// tendLag is a follower's part: whether its backlog is the leader's business. Who only stores the log, or has no vote,
+// is not waited for.
 func (n *Node) tendLag(f *ha.Laggard) {
 	n.mu.Lock()
 	m, _ := n.Settings().MemberByID(n.id.ID)
@@ -63,8 +64,8 @@ func (n *Node) tendLag(f *ha.Laggard) {
 	}
 }
 
-// catchUpLocked is about how long mysqld needs for so many bytes, in seconds, if nothing is added: as fast as it applied when it last had a backlog, and what
-// is known of large transactions and DDL. nil: not known.
+// catchUpLocked is about how long mysqld needs for so many bytes, in seconds, if nothing is added: as fast as it
+// applied when it last had a backlog, and what is known of large transactions and DDL. nil: not known.
 func (n *Node) catchUpLocked(bytes uint64) *float64 {
 	s := 0.0
 	switch {

@@ -8,17 +8,20 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes writes.
+// TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes
+// writes.
 func TestTendFlow(t *testing.T) {
 	behind := func(lag, ago time.Duration) *gossip.Peer {
 		return &gossip.Peer{Up: true, At: now() - ago, Status: gossip.Status{Lagging: lag}}
 	}
 	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
 	peers := n.gossip.Peers()
-	peers[2], peers[3], peers[4] = behind(2500*time.Millisecond, 0), behind(4*time.Second, 2*time.Second), behind(2*time.Second, 0)
+	peers[2], peers[3], peers[4] = behind(2500*time.Millisecond, 0), behind(4*time.Second, 2*time.Second),
+		behind(2*time.Second, 0)
 	n.lives.Change((*lifecycle.Status).Open)
 	n.tendFlow()
-	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 || n.acks.Delay() != 125*time.Millisecond {
+	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 ||
+		n.acks.Delay() != 125*time.Millisecond {
 		t.Errorf("%+v, %v", v, n.acks.Delay())
 	}
 	n.lives.Change((*lifecycle.Status).HandOver) // until it closes writes

@@ -64,7 +64,8 @@ func FuzzLocalFile(f *testing.F) {
 		if err != nil || !sameJSON(t, again.get(), l.get()) {
 			t.Fatalf("%+v became %+v: %v", l.get(), again.get(), err)
 		}
-		if s := again.get(); s.Durable != before.Durable || s.LogMade != before.LogMade || s.Led[len(s.Led)-1] != before.Incarnation+1 {
+		if s := again.get(); s.Durable != before.Durable || s.LogMade != before.LogMade ||
+			s.Led[len(s.Led)-1] != before.Incarnation+1 {
 			t.Fatalf("%+v became %+v", before, *s)
 		}
 	})
@@ -85,7 +86,8 @@ func FuzzGenerationFile(f *testing.F) {
 			}
 			return
 		}
-		if s.Takeover != nil && s.Takeover.End() < s.Takeover.Base && len(s.Takeover.Entries) < 1<<32 && s.Takeover.Base < 1<<62 {
+		if s.Takeover != nil && s.Takeover.End() < s.Takeover.Base && len(s.Takeover.Entries) < 1<<32 &&
+			s.Takeover.Base < 1<<62 {
 			t.Fatalf("%+v ends before it begins", s.Takeover)
 		}
 		if err := s.Save(dir); err != nil {
@@ -114,7 +116,8 @@ func sameJSON(t *testing.T, a, b any) bool {
 	return string(x) == string(y)
 }
 
-// FuzzHistory reads any history.jsonl, and what a peer sends for events: bounds hold, and nodes that know the same know that they do.
+// FuzzHistory reads any history.jsonl, and what a peer sends for events: bounds hold, and nodes that know the same know
+// that they do.
 func FuzzHistory(f *testing.F) {
 	f.Add(golden(f, "history.jsonl"))
 	f.Add([]byte("{}\n{\"to\":\"x\"}\nnull\n"))
@@ -161,7 +164,8 @@ func FuzzHistory(f *testing.F) {
 // FuzzStatus takes any status from a peer.
 func FuzzStatus(f *testing.F) {
 	f.Add(golden(f, "status.json"))
-	f.Add([]byte(`{"open_term":18446744073709551615,"left":{"term":1,"ago_ns":-9223372036854775808},"election_timeout_ns":-1,"rules":{}}`))
+	f.Add(
+		[]byte(`{"open_term":18446744073709551615,"left":{"term":1,"ago_ns":-9223372036854775808},"election_timeout_ns":-1,"rules":{}}`))
 	f.Add([]byte(`{"member":{"mysql":null,"raft":{"id":9}}}`))
 	dir := scratch(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -199,15 +203,19 @@ func listener(t testing.TB, changes ...func(*testDir)) *Node {
 	return n
 }
 
-// FuzzPeerRequests reads any body of every request and answer between daemons: what was read, written again, is read as the same.
+// FuzzPeerRequests reads any body of every request and answer between daemons: what was read, written again, is read as
+// the same.
 func FuzzPeerRequests(f *testing.F) {
 	kinds := []func() any{
 		func() any { return new(awaitApplied) }, func() any { return new(config.Member) },
-		func() any { return new(order) }, func() any { return new(plainOrder) }, func() any { return new(donation) }, func() any { return new(bool) },
-		func() any { return new(recovery.Survey) }, func() any { return new([]api.Event) }, func() any { return new(config.Generation) },
+		func() any { return new(order) }, func() any { return new(plainOrder) }, func() any { return new(donation) },
+		func() any { return new(bool) }, func() any { return new(recovery.Survey) }, func() any { return new([]api.Event) },
+		func() any { return new(config.Generation) },
 	}
-	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, testVoters(1)[0], order{Term: 3, To: 2}, plainOrder{Port: 1},
-		donation{Host: "h"}, true, recovery.Survey{ID: 1, Conf: &raftpb.ConfState{Voters: []uint64{1}}}, []api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
+	for i, v := range []any{awaitApplied{Index: 7, Patience: time.Second}, testVoters(1)[0], order{Term: 3, To: 2},
+		plainOrder{Port: 1},
+		donation{Host: "h"}, true, recovery.Survey{ID: 1, Conf: &raftpb.ConfState{Voters: []uint64{1}}},
+		[]api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			f.Fatal(err)

@@ -11,10 +11,11 @@ import (
 	"trireme/internal/gtid"
 )
 
-// gate holds transactions of a delayed learner's feed back: until they are so old, or where an operator has stopped it (holdOrder). The age is
-// that of the commit in the leader's mysqld, by its clock, which is in the GTID event, against this host's clock: it is the same after a restart of
-// anything, and the leader that it is a moment's matter for is the one whose clients' clocks agree with it. Clocks that differ make the delay differ by
-// as much, but never longer than the delay from when the transaction was first looked at: a clock that was far ahead for a while stops nothing.
+// gate holds transactions of a delayed learner's feed back: until they are so old, or where an operator has stopped it
+// (holdOrder). The age is that of the commit in the leader's mysqld, by its clock, which is in the GTID event, against
+// this host's clock: it is the same after a restart of anything, and the leader that it is a moment's matter for is the
+// one whose clients' clocks agree with it. Clocks that differ make the delay differ by as much, but never longer than
+// the delay from when the transaction was first looked at: a clock that was far ahead for a while stops nothing.
 type gate struct {
 	clock  func() time.Time
 	active atomic.Bool // there is a delay
@@ -41,7 +42,7 @@ type holdOrder struct {
 
 func newGate() *gate { return &gate{clock: time.Now, changed: make(chan struct{})} }
 
-// set changes the delay, and says whether the receiver has to begin anew for handed to be known.
+// set changes the delay, and says whether the receiver has to begin again for handed to be known.
 func (g *gate) set(delay time.Duration) (again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +64,8 @@ func (g *gate) wakeLocked() {
 	g.changed = make(chan struct{})
 }
 
-// command puts another order, nil for none, in the place of the one before, once check accepts it: nothing is handed out meanwhile.
+// command puts another order, nil for none, in the place of the one before, once check accepts it: nothing is handed
+// out meanwhile.
 func (g *gate) command(o *holdOrder, check func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,8 +125,8 @@ func (g *gate) Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan str
 // gateLook is how often the clock is looked at while a transaction waits: it may be set.
 const gateLook = time.Second
 
-// stopsLocked says whether the order stops the feed before a transaction. One whose own transaction mysqld has already, which is never
-// met again, stops it at once: the data may have been copied from another node meanwhile.
+// stopsLocked says whether the order stops the feed before a transaction. One whose own transaction mysqld has already,
+// which is never met again, stops it at once: the data may have been copied from another node meanwhile.
 func (g *gate) stopsLocked(id gtid.GTID) bool {
 	switch o := g.order; {
 	case o == nil || o.Kind == api.OrderApplyNow:
@@ -155,7 +157,7 @@ func (g *gate) view(executed gtid.Set) *api.DelayView {
 	} else if o := g.order; g.begun && o != nil && o.Kind != api.OrderApplyNow {
 		v.Stopped = g.passed || o.GTID == ""
 	}
-	// One that is due and has not been asked for is what a feed left that has ended: nobody has caught up by that.
+	// One that is due and has not been asked for is what a feed left that has ended: that is no sign of having caught up.
 	v.Stopped, v.CaughtUp = v.Stopped && v.CaughtUp, v.CaughtUp && (v.Stopped || g.order == nil && v.RemainingSeconds > 0)
 	v.Missed = g.begun && g.passed && g.order != nil && g.order.Kind == api.OrderStopBefore
 	return v

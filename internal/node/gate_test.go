@@ -38,7 +38,8 @@ func ids(gnos ...int64) (s gtid.Set) {
 
 // pass is whether the gate lets a transaction pass that was committed some time ago.
 func (s *gateScene) pass(gno int64, ago time.Duration) bool {
-	wait, changed := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(gno), ImmediateCommit: uint64(s.now.Add(-ago).UnixMicro())}})
+	wait, changed := s.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: id(gno),
+		ImmediateCommit: uint64(s.now.Add(-ago).UnixMicro())}})
 	if wait > 0 && (changed == nil || wait > gateLook) {
 		s.t.Errorf("%d: wait %v, told of a change: %t", gno, wait, changed != nil)
 	}
@@ -123,7 +124,8 @@ func TestGateWithoutFeed(t *testing.T) {
 // TestDelayBeforeTheGate: between new settings and the gate that follows them, orders are refused, and nothing breaks.
 func TestDelayBeforeTheGate(t *testing.T) {
 	n := newTestNode(t)
-	*n.Settings() = config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner, ApplyDelayMS: 1000}}}
+	*n.Settings() = config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner,
+		ApplyDelayMS: 1000}}}
 	for _, order := range []string{"", api.OrderHold, api.OrderApplyNow} {
 		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
 			t.Errorf("%q: %v", order, err)
@@ -188,7 +190,8 @@ func TestGateStops(t *testing.T) {
 	}
 }
 
-// TestGateHoldsWhileAsked: between the look at what mysqld has and the order nothing is handed out, and a refused order changes nothing.
+// TestGateHoldsWhileAsked: between the look at what mysqld has and the order nothing is handed out, and a refused order
+// changes nothing.
 func TestGateHoldsWhileAsked(t *testing.T) {
 	s := newGateScene(t, time.Hour)
 	s.pass(1, time.Hour)

@@ -26,7 +26,8 @@ import (
 // The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
 const newest = "testdata/golden/v1"
 
-var update = flag.Bool("update", false, "write the files of a format that is not released yet; those that are there are kept")
+var update = flag.Bool("update", false,
+	"write the files of a format that is not released yet; those that are there are kept")
 
 // golden gives one of them.
 func golden(t testing.TB, name string) []byte {
@@ -41,31 +42,39 @@ func golden(t testing.TB, name string) []byte {
 var goldenTime = time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 
 func goldenGeneration() *config.Generation {
-	return &config.Generation{Number: 2, ID: 77, Source: 1, Base: 100, BaseTerm: 7, Commit: 90, Members: []uint64{1, 2}, At: goldenTime, By: "root@db1"}
+	return &config.Generation{Number: 2, ID: 77, Source: 1, Base: 100, BaseTerm: 7, Commit: 90, Members: []uint64{1, 2},
+		At: goldenTime, By: "root@db1"}
 }
 
 // goldenState is what node.json holds.
 func goldenState() localState {
-	return localState{State: lifecycle.State{Incarnation: 12, Lives: ledger.Lives{Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400},
-		Prelude: map[uint64]int64{11: 2}}, Durable: 4711, Inherited: "00000000-0000-8005-8001-000000000001:1-3"}, LogMade: true}
+	return localState{State: lifecycle.State{Incarnation: 12,
+		Lives: ledger.Lives{Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400},
+			Prelude: map[uint64]int64{11: 2}}, Durable: 4711, Inherited: "00000000-0000-8005-8001-000000000001:1-3"},
+		LogMade: true}
 }
 
 // goldenSource is generation.json of the survivor whose log counts, goldenLeft that of a node that was given up.
 func goldenSource() *recovery.State {
-	return &recovery.State{Generation: goldenGeneration(), Event: &api.Event{Time: goldenTime, Kind: "force-quorum", Node: "db1", Term: 9, Index: 101, Message: "by hand"},
-		Takeover: &consensus.Takeover{Term: 9, Base: 100, BTerm: 7, Conf: consensus.ForcedConf{Voters: []uint64{1, 2}, Learners: []uint64{5}},
+	return &recovery.State{Generation: goldenGeneration(), Event: &api.Event{Time: goldenTime, Kind: "force-quorum",
+		Node: "db1", Term: 9, Index: 101, Message: "by hand"},
+		Takeover: &consensus.Takeover{Term: 9, Base: 100, BTerm: 7, Conf: consensus.ForcedConf{Voters: []uint64{1, 2},
+			Learners: []uint64{5}},
 			Entries: []consensus.ForcedEntry{{Data: []byte("settings")}, {Change: true, Data: []byte{1, 2}}}}}
 }
 
 func goldenLeft() *recovery.State {
 	return &recovery.State{Generation: &config.Generation{Number: 2, ID: 5, Members: []uint64{3}, At: goldenTime},
-		Left: &recovery.Left{By: *goldenGeneration(), Why: "it was given up", At: goldenTime, From: 101, Last: 120, Have: "00000000-0000-8005-8001-000000000001:4-9"}}
+		Left: &recovery.Left{By: *goldenGeneration(), Why: "it was given up", At: goldenTime, From: 101, Last: 120,
+			Have: "00000000-0000-8005-8001-000000000001:4-9"}}
 }
 
 func goldenEvents() []api.Event {
 	return []api.Event{
-		{Time: goldenTime, Kind: "failover", Node: "db2", To: "db2", From: "db1", FromTerm: 3, FromIncarnation: 4, Term: 5, Index: 10, Message: "db2 leads", GapMS: 812.5,
-			Cause: "its daemon is gone", Incarnation: 6, Phases: &api.Phases{DetectMS: 1, CloseMS: 2, VoteMS: 3, ApplyMS: 4, OpenMS: 5, RouteMS: 6},
+		{Time: goldenTime, Kind: "failover", Node: "db2", To: "db2", From: "db1", FromTerm: 3, FromIncarnation: 4, Term: 5,
+			Index: 10, Message: "db2 leads", GapMS: 812.5,
+			Cause: "its daemon is gone", Incarnation: 6, Phases: &api.Phases{DetectMS: 1, CloseMS: 2, VoteMS: 3, ApplyMS: 4,
+				OpenMS: 5, RouteMS: 6},
 			RolledBack: &api.RolledBack{Known: true, Count: 2, GTIDs: "00000000-0000-8005-8001-000000000004:7-8", More: true}},
 		{Time: goldenTime.Add(time.Second), Kind: "fence", Node: "db1", Term: 5, Message: "lease lost", Drained: true},
 	}
@@ -73,10 +82,12 @@ func goldenEvents() []api.Event {
 
 func goldenStatus() gossip.Status {
 	lag, bytes := 0.5, uint64(7)
-	return gossip.Status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3, Timeout: time.Second, KeepFrom: 4,
-		Known: gossip.Known{Left: gossip.Leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}}, Unready: ha.Reason{},
-		Rules: &api.CommitRulesView{},
-		Member: api.MemberView{Name: "db2", Role: api.RoleLeader, State: api.StateHealthy, Raft: api.RaftView{ID: 2, State: "leader", Term: 5, Voter: true, Weight: 100},
+	return gossip.Status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3,
+		Timeout: time.Second, KeepFrom: 4,
+		Known:   gossip.Known{Left: gossip.Leave{Term: 3, Planned: true, Cause: "switchover", Ago: time.Minute}},
+		Unready: ha.Reason{}, Rules: &api.CommitRulesView{},
+		Member: api.MemberView{Name: "db2", Role: api.RoleLeader, State: api.StateHealthy,
+			Raft:  api.RaftView{ID: 2, State: "leader", Term: 5, Voter: true, Weight: 100},
 			MySQL: &api.MySQLView{Host: "db2", Port: 3306, Version: "9.7.4", LagSeconds: &lag, LagBytes: &bytes}}}
 }
 
@@ -103,8 +114,9 @@ func TestGoldenWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	answer, err := json.Marshal(recovery.Survey{ID: 1, Term: 9, First: 1, Last: 100, LastTerm: 7, Commit: 90,
-		GTIDs: "00000000-0000-8005-8001-000000000001:1-3", LastWrite: goldenTime, Conf: &raftpb.ConfState{Voters: []uint64{1, 2}},
-		Final: &raftpb.ConfState{Voters: []uint64{1, 2, 3, 4}, Learners: []uint64{5}}})
+		GTIDs: "00000000-0000-8005-8001-000000000001:1-3", LastWrite: goldenTime,
+		Conf: &raftpb.ConfState{Voters: []uint64{1, 2}}, Final: &raftpb.ConfState{Voters: []uint64{1, 2, 3, 4},
+			Learners: []uint64{5}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +166,8 @@ func TestGoldenRead(t *testing.T) {
 			if want := goldenState(); err != nil || !reflect.DeepEqual(*local.get(), want) {
 				t.Errorf("node.json: %+v, %v", local, err)
 			}
-			for name, want := range map[string]*recovery.State{"generation.json": goldenSource(), "generation-left.json": goldenLeft()} {
+			for name, want := range map[string]*recovery.State{"generation.json": goldenSource(),
+				"generation-left.json": goldenLeft()} {
 				place(name, "generation.json")
 				if s, err := recovery.Load(dir); err != nil || !reflect.DeepEqual(s, want) {
 					t.Errorf("%s: %+v, %v", name, s, err)

@@ -20,10 +20,11 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// A mysqld may write what no replica can apply (docs/mysql.md). A follower whose applier stops with an error of the data tries once more,
-// then has its data replaced by a copy of a node that has applied the entry. The leader lets one node at a time do so.
-// A follower on which a session has ended a prepared XA transaction is seeded in the same way. It is not repaired in place: whether the
-// session has committed or rolled back is not known, and preparing again what was committed may hide the difference.
+// A mysqld may write what no replica can apply (docs/mysql.md). A follower whose applier stops with an error of the
+// data tries once more, then has its data replaced by a copy of a node that has applied the entry. The leader lets one
+// node at a time do so. A follower on which a session has ended a prepared XA transaction is seeded in the same way. It
+// is not repaired in place: whether the session has committed or rolled back is not known, and preparing again what was
+// committed may hide the difference.
 
 const (
 	healAgain   = 30 * time.Second // between two attempts to apply what failed twice, while it cannot be healed
@@ -45,7 +46,8 @@ type healRequest struct {
 	Diverged bool `json:"diverged,omitempty"`
 }
 
-// applyFailure is what this node's applier has stopped at, or the XA transaction that a session has ended here. It is not changed once it is shown; nil: nothing.
+// applyFailure is what this node's applier has stopped at, or the XA transaction that a session has ended here. It is
+// not changed once it is shown; nil: nothing.
 type applyFailure struct {
 	view    api.ApplyErrorView
 	retried bool          // START REPLICA did not help
@@ -68,7 +70,8 @@ func (n *Node) mendApplier(ctx context.Context, l *lifecycle.Life, st mysqld.Rep
 		next = *known
 	default:
 		next.view = n.explain(ctx, l, e)
-		n.log.Error("the applier has stopped", "errno", e.Number, "err", e.Text, "gtid", next.view.GTID, "index", next.view.Index,
+		n.log.Error("the applier has stopped", "errno", e.Number, "err", e.Text, "gtid", next.view.GTID,
+			"index", next.view.Index,
 			"entry", next.view.Entry, "of_resources", next.view.Resources)
 	}
 	switch {
@@ -130,7 +133,8 @@ func (n *Node) explain(ctx context.Context, l *lifecycle.Life, e mysqld.ApplyErr
 // errFound ends a scan.
 var errFound = errors.New("found")
 
-// findEntry finds the transaction that v.Trx names in the log, or else the first that is not executed, and says what it does.
+// findEntry finds the transaction that v.Trx names in the log, or else the first that is not executed, and says what it
+// does.
 func (n *Node) findEntry(v *api.ApplyErrorView, executed gtid.Set) error {
 	upTo, _ := n.led.At()
 	from, _, err := n.rlog.SeekGTID(executed, upTo)
@@ -159,7 +163,8 @@ func (n *Node) findEntry(v *api.ApplyErrorView, executed gtid.Set) error {
 			if b == binlog.End {
 				trx := w.Asm.Trx()
 				v.GTID, v.Index, v.Node = trx.GTID.String(), index, n.memberName(uint64(m.Node))
-				v.XA = (trx.Kind == binlog.XAPrepare || trx.Kind == binlog.XACommit || trx.Kind == binlog.XARollback) && !trx.OnePhase
+				v.XA = (trx.Kind == binlog.XAPrepare || trx.Kind == binlog.XACommit || trx.Kind == binlog.XARollback) &&
+					!trx.OnePhase
 				return errFound
 			}
 			return nil
@@ -175,7 +180,8 @@ func (n *Node) findEntry(v *api.ApplyErrorView, executed gtid.Set) error {
 	return nil
 }
 
-// heal has this node's data replaced, if the leader agrees and it was not done too often; next says what holds it up otherwise.
+// heal has this node's data replaced, if the leader agrees and it was not done too often; next says what holds it up
+// otherwise.
 func (n *Node) heal(ctx context.Context, l *lifecycle.Life, next *applyFailure) {
 	why := n.mayHealNow(ctx, next)
 	if why == nil {
@@ -197,7 +203,8 @@ const unknownXID = 1397
 // explainLostXA says what a session on this node has ended.
 func (n *Node) explainLostXA(lost lifecycle.LostXA, applied uint64, executed gtid.Set) api.ApplyErrorView {
 	v := api.ApplyErrorView{Number: unknownXID, Diverged: true, Index: applied, Since: time.Now(),
-		Error: "a session on this node, and not on the leader, has committed or rolled back the prepared XA transaction " + lost.XID}
+		Error: "a session on this node, and not on the leader, has committed or rolled back the prepared XA transaction " +
+			lost.XID}
 	if lost.Prepare.First == 0 {
 		return v // it was prepared before this life of mysqld
 	}
@@ -220,7 +227,8 @@ func (n *Node) explainLeftOut(what gtid.GTID, index uint64, executed gtid.Set) a
 	return v
 }
 
-// fenceDiverged takes a follower's mysqld out of service: its data does not match what is committed. healDiverged has the node seeded.
+// fenceDiverged takes a follower's mysqld out of service: its data does not match what is committed. healDiverged has
+// the node seeded.
 func (n *Node) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"
 	f := &applyFailure{view: v}
@@ -270,7 +278,8 @@ func (n *Node) mayHealNow(ctx context.Context, f *applyFailure) error {
 		return errors.New("it is not known at which entry, so neither who has applied it")
 	}
 	if at := nextHeal(n.local.get().Heals, time.Now()); time.Now().Before(at) {
-		return fmt.Errorf("it was seeded for such an error a while ago, and waits until %s; `trireme reinit %s` does it at once",
+		return fmt.Errorf(
+			"it was seeded for such an error a while ago, and waits until %s; `trireme reinit %s` does it at once",
 			at.Format(time.TimeOnly), n.id.Name)
 	}
 	f.keeps = n.roomForBoth()
@@ -291,7 +300,8 @@ func (n *Node) mayHealNow(ctx context.Context, f *applyFailure) error {
 	return err
 }
 
-// recentHeals are those that count. A clock that was ahead for a while must not hold healing up: what is to come does not count.
+// recentHeals are those that count. A clock that was ahead for a while must not hold healing up: what is to come does
+// not count.
 func recentHeals(heals []time.Time, at time.Time) []time.Time {
 	return slices.DeleteFunc(slices.Clone(heals), func(t time.Time) bool { return t.After(at) || at.Sub(t) > healMemory })
 }
@@ -334,7 +344,8 @@ func (n *Node) giveUpData(l *lifecycle.Life, f *applyFailure) error {
 	e := n.event(api.EventApplyError, f.view.Index, f.text())
 	e.GTIDs = f.view.GTID
 	n.history.add(e)
-	n.log.Warn("this node is seeded again", "why", f.view.Error, "gtid", f.view.GTID, "index", f.view.Index, "entry", f.view.Entry,
+	n.log.Warn("this node is seeded again", "why", f.view.Error, "gtid", f.view.GTID, "index", f.view.Index,
+		"entry", f.view.Entry,
 		"errno", f.view.Number, "keeps_old_data", f.keeps)
 	n.poke()
 	return nil
@@ -386,7 +397,8 @@ func (n *Node) letHeal(from uint64, r healRequest) error {
 	case !holder:
 		return errNoHolder
 	case !r.Keeps && !r.Diverged && !c.KeptWithout(from):
-		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s", c.WhyNotKept(from))
+		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s",
+			c.WhyNotKept(from))
 	}
 	n.grant = healGrant{from, now()}
 	return nil

@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-// A node that is seeded again and again for what it could not apply waits longer each time, and begins afresh after some hours.
+// A node that is seeded again and again for what it could not apply waits longer each time, and begins afresh after
+// some hours.
 func TestNextHeal(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	var heals []time.Time
 	if got := nextHeal(heals, at); !got.Equal(at) {
 		t.Errorf("the first: %v", got)
 	}
-	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, healLongest, healLongest} {
+	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute,
+		healLongest, healLongest} {
 		heals = append(heals, at)
 		if got := nextHeal(heals, at).Sub(at); got != want {
 			t.Errorf("after %d: %v, want %v", i+1, got, want)

@@ -15,8 +15,9 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// What one writer does to all others: a transaction of many log entries, or DDL, is applied by every follower in one piece behind its commit,
-// and a failover waits for it. The leader tells of both while they are under way, and followers of what of them they have still to apply.
+// What one writer does to all others: a transaction of many log entries, or DDL, is applied by every follower in one
+// piece after its commit, and a failover waits for it. The leader tells of both while they are under way, and
+// followers of what of them they have still to apply.
 
 // Kinds of events.
 const (
@@ -26,8 +27,8 @@ const (
 
 const (
 	governInterval = 2 * time.Second
-	// assumedLargeRate is what a follower of which nothing is known applies of a large transaction, in bytes per second: little, so that
-	// the first estimate is no promise.
+	// assumedLargeRate is what a follower of which nothing is known applies of a large transaction, in bytes per second:
+	// little, so that the first estimate is no promise.
 	assumedLargeRate = 16 << 20
 	// measuredFor is the least time that says how fast a large transaction is applied: looks are appliedInterval apart.
 	measuredFor = 5 * appliedInterval
@@ -93,8 +94,8 @@ func newLarge(at time.Duration, size int, events []byte) *largeTrx {
 	return x
 }
 
-// noteLarge tells of a transaction that has begun to be committed, if it is as large as transaction_warn: on its leader, while that serves.
-// Entries that a restarted daemon reads again belong to a dead incarnation.
+// noteLarge tells of a transaction that has begun to be committed, if it is as large as transaction_warn: on its
+// leader, while that serves. Entries that a restarted daemon reads again belong to a dead incarnation.
 func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	x := n.load.large.Load()
 	if x == nil || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
@@ -108,8 +109,9 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 		return
 	}
 	n.load.warned.Add(1)
-	text := fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a failover until then takes as much longer",
-		x.gtid, sizeText(x.total), config.Bytes(warn), roughly(heavyTime(ledger.Heavy{Bytes: int64(x.total)}, rate)))
+	text :=
+		fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a failover until then takes as much longer",
+			x.gtid, sizeText(x.total), config.Bytes(warn), roughly(heavyTime(ledger.Heavy{Bytes: int64(x.total)}, rate)))
 	e := n.event(eventLarge, index, text)
 	e.GTIDs = x.gtid
 	n.task(func(context.Context) { // the apply goroutine does not wait for a file
@@ -118,7 +120,8 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	})
 }
 
-// replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0: nobody knows.
+// replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0:
+// it is not known.
 func (n *Node) replayRateLocked() (rate float64) {
 	for _, m := range n.Settings().Members {
 		p := n.gossip.Peers()[m.ID]
@@ -138,7 +141,8 @@ func (n *Node) heavyLocked() (out []api.HeavyView) {
 		return nil
 	}
 	if v := n.load.largeView(n.replayRateLocked()); v != nil {
-		h := api.HeavyView{Kind: api.HeavyTransaction, Text: v.GTID, Bytes: max(v.Total, v.Bytes), AgeSeconds: v.AgeS, ReplaySeconds: v.ReplayS}
+		h := api.HeavyView{Kind: api.HeavyTransaction, Text: v.GTID, Bytes: max(v.Total, v.Bytes), AgeSeconds: v.AgeS,
+			ReplaySeconds: v.ReplayS}
 		h.Done = float64(v.Bytes) / float64(h.Bytes)
 		out = append(out, h)
 	}
@@ -150,7 +154,8 @@ func (n *Node) heavyLocked() (out []api.HeavyView) {
 
 // ddlView: a follower will need about as long as the statement takes here in all.
 func ddlView(d mysqld.DDL) api.HeavyView {
-	v := api.HeavyView{Kind: api.HeavyDDL, Text: d.Statement, AgeSeconds: d.Seconds, Done: d.Done, ReplaySeconds: d.Seconds}
+	v := api.HeavyView{Kind: api.HeavyDDL, Text: d.Statement, AgeSeconds: d.Seconds, Done: d.Done,
+		ReplaySeconds: d.Seconds}
 	if d.Done >= knownFrom {
 		v.ReplaySeconds = d.Seconds / d.Done
 	}
@@ -206,9 +211,12 @@ func (n *Node) countRefused(ctx context.Context, l *lifecycle.Life, refuse confi
 		return
 	}
 	n.load.refused.Add(more)
-	text := fmt.Sprintf("mysqld refused a statement (error 1197): its transaction is larger than transaction_refuse = %v", refuse)
+	text := fmt.Sprintf("mysqld refused a statement (error 1197): its transaction is larger than transaction_refuse = %v",
+		refuse)
 	if more > 1 {
-		text = fmt.Sprintf("mysqld refused %d statements (error 1197): their transactions are larger than transaction_refuse = %v", more, refuse)
+		text =
+			fmt.Sprintf("mysqld refused %d statements (error 1197): their transactions are larger than transaction_refuse = %v",
+				more, refuse)
 	}
 	n.log.Warn(text)
 	n.history.add(n.event(eventRefused, 0, text))

@@ -26,9 +26,13 @@ func TestHeavyMeter(t *testing.T) {
 		{28 * time.Second, ledger.Backlog{Applied: 9, Heavy: large, Next: large}, 12 * time.Second},
 		{60 * time.Second, ledger.Backlog{Applied: 9, Heavy: large, Next: large}, 2 * time.Second},
 		{84 * time.Second, ledger.Backlog{Applied: 10}, 0}, // 5 MiB/s
-		{90 * time.Second, ledger.Backlog{Applied: 10, Heavy: large.Plus(ledger.Heavy{DDL: 30 * time.Second}), Next: large}, 94 * time.Second},
-		{122 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second}, Next: ledger.Heavy{DDL: 30 * time.Second}}, 30 * time.Second}, // 10 MiB/s
-		{132 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second}, Next: ledger.Heavy{DDL: 30 * time.Second}}, 20 * time.Second},
+		{90 * time.Second, ledger.Backlog{Applied: 10, Heavy: large.Plus(ledger.Heavy{DDL: 30 * time.Second}), Next: large},
+			94 * time.Second},
+		// 10 MiB/s
+		{122 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second},
+			Next: ledger.Heavy{DDL: 30 * time.Second}}, 30 * time.Second},
+		{132 * time.Second, ledger.Backlog{Applied: 11, Heavy: ledger.Heavy{DDL: 30 * time.Second},
+			Next: ledger.Heavy{DDL: 30 * time.Second}}, 20 * time.Second},
 		{133 * time.Second, ledger.Backlog{Applied: 12}, 0},
 	} {
 		if got := m.take(c.at, c.b); got.Round(10*time.Millisecond) != c.want {
@@ -54,7 +58,8 @@ func TestDDLView(t *testing.T) {
 	}
 }
 
-// TestLargeTransactionIsToldOnce: entries that a daemon reads again when it starts are those of a dead incarnation, and are not announced again.
+// TestLargeTransactionIsToldOnce: entries that a daemon reads again when it starts are those of a dead incarnation, and
+// are not announced again.
 func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)

@@ -34,13 +34,14 @@ const (
 	historyTimeout = 2 * time.Second
 )
 
-// history is the cluster's flight recorder: elections, fences, switchovers, rejoins of all nodes. Each node adds what it does, and nodes
-// fetch from each other what they lack: so every node tells the same, also what a node did that is gone, and nothing of it
-// needs a quorum. It is in history.jsonl, a line an event, written whole a moment after each change. Nothing depends on it.
+// history is the cluster's flight recorder: elections, fences, switchovers, rejoins of all nodes. Each node adds what
+// it does, and nodes fetch from each other what they lack: so every node tells the same, also what a node did that is
+// gone, and nothing of it needs a quorum. It is in history.jsonl, a line an event, written whole a moment after each
+// change. Nothing depends on it.
 type history struct {
 	path    string
 	log     *slog.Logger
-	changed chan struct{} // the file is to be written
+	changed chan struct{} // the file has to be written
 
 	mu     sync.Mutex
 	events []api.Event // in order
@@ -49,7 +50,8 @@ type history struct {
 }
 
 func openHistory(dir string, log *slog.Logger) *history {
-	h := &history{path: filepath.Join(dir, "history.jsonl"), log: log, changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
+	h := &history{path: filepath.Join(dir, "history.jsonl"), log: log, changed: make(chan struct{}, 1),
+		ids: map[uint64]bool{}}
 	b, err := os.ReadFile(h.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("the history could not be read", "err", err)
@@ -72,10 +74,11 @@ func eventID(e api.Event) uint64 {
 	return h.Sum64()
 }
 
-// inOrder sorts by term, then by the clock of the node that noted the event: what belongs to an older term came before, whatever the
-// clocks say.
+// inOrder sorts by term, then by the clock of the node that noted the event: what belongs to an older term came before,
+// whatever the clocks say.
 func inOrder(a, b api.Event) int {
-	return cmp.Or(cmp.Compare(a.Term, b.Term), a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(eventID(a), eventID(b)))
+	return cmp.Or(cmp.Compare(a.Term, b.Term), a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node),
+		cmp.Compare(eventID(a), eventID(b)))
 }
 
 // add records an event.
@@ -143,8 +146,8 @@ func (n *Node) askedEvent(ctx context.Context, kind string, index uint64, text s
 	return e
 }
 
-// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the way, and the event
-// would have another id on other nodes.
+// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the
+// way, and the event would have another id on other nodes.
 func shorten(s string) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxEventText {
 		return s
@@ -152,8 +155,8 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxEventText], "") + "…"
 }
 
-// sized says whether an event is as small as those that nodes make: bounds on their number alone would not bound the memory that a peer's
-// events take.
+// sized says whether an event is as small as those that nodes make: bounds on their number alone would not bound the
+// memory that a peer's events take.
 func sized(e api.Event) bool {
 	n := len(e.Kind) + len(e.Node) + len(e.From) + len(e.To) + len(e.Message) + len(e.Cause) + len(e.GTIDs) +
 		len(e.By) + len(e.Member) + e.Backup.Size()
@@ -219,7 +222,8 @@ func (h *history) save() {
 	}
 }
 
-// keep writes the file whenever something changed. It is nobody else's wait: a disk that is stuck must not hold up a fence.
+// keep writes the file whenever something changed. Nothing else waits for it: a disk that is stuck must not hold up a
+// fence.
 func (h *history) keep(ctx context.Context) {
 	for {
 		select {
@@ -260,5 +264,6 @@ func (n *Node) syncHistory(ctx context.Context) {
 
 // event makes one of this node, now, in the present term.
 func (n *Node) event(kind string, index uint64, message string) api.Event {
-	return api.Event{Time: time.Now(), Kind: kind, Node: n.id.Name, Term: n.cons.Status().Term, Index: index, Message: message}
+	return api.Event{Time: time.Now(), Kind: kind, Node: n.id.Name, Term: n.cons.Status().Term, Index: index,
+		Message: message}
 }

@@ -7,12 +7,14 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// How far mysqld is behind, told so that it is never too little by more than gossip.LagTold and the way of a message. It counts from the commit on the
-// leader, by the time stamp in the GTID event and what this host's clock differs from the leader's. What has not come here yet counts from when the
-// leader first told of it. A status that is on its way, or is the last one, grows old with the lag in it (gossip.Peer.Lag).
+// How far mysqld lags, told so that it is never too little by more than gossip.LagTold and the way of a message.
+// It counts from the commit on the leader, by the time stamp in the GTID event and what this host's clock differs from
+// the leader's. What has not come here yet counts from when the leader first told of it. A status that is on its way,
+// or is the last one, grows old with the lag in it (gossip.Peer.Lag).
 
-// lagLocked is how far mysqld is behind what is committed: since when the oldest entry that is not applied is, and bytes. A delayed learner is behind with
-// what it should have applied by now; what it holds back on purpose DelayView tells.
+// lagLocked is how far mysqld lags behind what is committed: since when the oldest entry that is not applied is, and
+// bytes. A delayed learner lags with what it should have applied by now; what it holds back on purpose DelayView
+// tells.
 func (n *Node) lagLocked() (time.Duration, uint64) {
 	lag, bytes := time.Duration(0), uint64(0)
 	if b := n.srv.backlog; !b.Since.IsZero() {
@@ -31,7 +33,7 @@ func (n *Node) lagLocked() (time.Duration, uint64) {
 	return max(0, lag), bytes
 }
 
-// tellLag has the others told at once when this node falls behind, and when it has caught up.
+// tellLag has the others told at once when this node begins to lag, and when it has caught up.
 func (n *Node) tellLag() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 
 // openLives has mysqld start on the log, which is open.
 func (n *Node) openLives() {
-	n.lives.Open(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog, Ledger: n.led,
+	n.lives.Open(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog,
+		Ledger: n.led,
 		Memory: n.local, Feed: lifeFeed{n}, Host: lifeHost{n}, Logger: n.log})
 }
 
@@ -38,7 +39,7 @@ func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lives.Life() != l {
-		return 0, lifecycle.ErrDead // what a dead life held says nothing about the one behind it
+		return 0, lifecycle.ErrDead // what a dead life held says nothing about the next one
 	}
 	n.noteBacklogLocked(n.led.Applied(set))
 	if f := n.srv.failure; f != nil && f.view.Index != 0 && !f.view.Diverged && n.srv.backlog.Applied >= f.view.Index {

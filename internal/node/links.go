@@ -13,8 +13,8 @@ import (
 	"trireme/internal/transport"
 )
 
-// A link is slow when a round trip takes more than a third of the election timeout: heartbeats, votes and leases come too late then
-// (docs/benchmarks/elections.md measures up to there).
+// A link is slow when a round trip takes more than a third of the election timeout: heartbeats, votes and leases come
+// too late then (docs/benchmarks/elections.md measures up to there).
 const (
 	linkInterval = 2 * time.Second
 	linkSamples  = 20 // before that many pings nothing is said of a link
@@ -30,8 +30,9 @@ type links struct {
 	warnings []string
 }
 
-// watchLinks looks at the round trips to the other members. The election timeout itself does not follow them: it is a promise to
-// whoever leads, on which the lease rests (S10), and a change would have to be agreed upon by all before anybody relied on it.
+// watchLinks looks at the round trips to the other members. The election timeout itself does not follow them: it is a
+// promise to the leader, on which the lease rests (S10), and a change would have to be agreed upon by all before
+// anybody relied on it.
 func (n *Node) watchLinks(context.Context) {
 	n.mu.Lock()
 	c, timeout, slow := n.Settings(), n.cfg.Raft.ElectionTimeout(), n.links.slow
@@ -67,9 +68,10 @@ func (n *Node) watchLinks(context.Context) {
 			continue // no election waits for it
 		}
 		if next.slow[m.ID] = linkSlow(r, timeout, slow[m.ID]); next.slow[m.ID] {
-			next.warnings = append(next.warnings, fmt.Sprintf("1 of 100 round trips to %s takes more than %.0f ms, over a third of "+
-				"raft.election_timeout_ms (%d): failovers without a fault become likely; set it to %d or more on every node", m.Name, ms(r.P99),
-				timeout.Milliseconds(), timeoutFor(r.P99).Milliseconds()))
+			next.warnings = append(next.warnings,
+				fmt.Sprintf("1 of 100 round trips to %s takes more than %.0f ms, over a third of "+
+					"raft.election_timeout_ms (%d): failovers without a fault become likely; set it to %d or more on every node",
+					m.Name, ms(r.P99), timeout.Milliseconds(), timeoutFor(r.P99).Milliseconds()))
 		}
 		if next.slow[m.ID] != slow[m.ID] {
 			n.log.Warn("link to a peer", "peer", m.Name, "slow", next.slow[m.ID], "rtt_ms", ms(r.Median), "p99_ms", ms(r.P99),
@@ -77,8 +79,9 @@ func (n *Node) watchLinks(context.Context) {
 		}
 	}
 	if !heard && len(reached) > 0 {
-		next.warnings = append(next.warnings, fmt.Sprintf("it reaches %s and hears from no node: can they reach it at peer.advertise = %s?",
-			strings.Join(reached, " "), n.cfg.Peer.Advertise))
+		next.warnings = append(next.warnings,
+			fmt.Sprintf("it reaches %s and hears from no node: can they reach it at peer.advertise = %s?",
+				strings.Join(reached, " "), n.cfg.Peer.Advertise))
 	}
 	next.warnings = append(next.warnings, timeoutsDiffer(timeout, others)...)
 	n.mu.Lock()
@@ -92,7 +95,8 @@ func (n *Node) watchLinks(context.Context) {
 // troubleText is the first of the addresses that a member was looked for at, and the reason without it; the others
 // follow with theirs.
 func troubleText(tried []transport.Attempt) (address, reason string) {
-	tried = slices.SortedFunc(slices.Values(tried), func(a, b transport.Attempt) int { return cmp.Compare(a.Address, b.Address) })
+	tried = slices.SortedFunc(slices.Values(tried),
+		func(a, b transport.Attempt) int { return cmp.Compare(a.Address, b.Address) })
 	for i, a := range tried {
 		text := a.Err.Error()
 		for _, prefix := range []string{"dial " + a.Address + ": ", "dial tcp " + a.Address + ": ", "dial tcp: "} {
@@ -124,8 +128,10 @@ func timeoutsDiffer(mine time.Duration, others map[string]time.Duration) []strin
 	var out []string
 	for name, d := range others {
 		if d != mine {
-			out = append(out, fmt.Sprintf("raft.election_timeout_ms is %d here and %d on %s: set it to the same on every node; leases follow the shortest",
-				mine.Milliseconds(), d.Milliseconds(), name))
+			out = append(out,
+				fmt.Sprintf(
+					"raft.election_timeout_ms is %d here and %d on %s: set it to the same on every node; leases follow the shortest",
+					mine.Milliseconds(), d.Milliseconds(), name))
 		}
 	}
 	slices.Sort(out)

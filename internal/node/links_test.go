@@ -30,7 +30,8 @@ func TestLinkSlow(t *testing.T) {
 		}
 	}
 	for rtt, want := range map[time.Duration]time.Duration{
-		334 * time.Millisecond: 1100 * time.Millisecond, 400 * time.Millisecond: 1200 * time.Millisecond, time.Second: 3 * time.Second,
+		334 * time.Millisecond: 1100 * time.Millisecond, 400 * time.Millisecond: 1200 * time.Millisecond,
+		time.Second: 3 * time.Second,
 	} {
 		if got := timeoutFor(rtt); got != want || linkSlow(transport.RTT{Samples: 240, P99: rtt}, got, false) {
 			t.Errorf("a round trip of %v asks for %v, want %v", rtt, got, want)
@@ -50,7 +51,8 @@ func TestTroubleText(t *testing.T) {
 	a := transport.Attempt{Address: "10.0.0.2:7306", Err: errors.New("dial tcp 10.0.0.2:7306: connection refused")}
 	b := transport.Attempt{Address: "10.0.0.9:7306", Err: errors.New("no answer in time")}
 	for _, tried := range [][]transport.Attempt{{a, b}, {b, a}} {
-		if at, why := troubleText(tried); at != a.Address || why != "connection refused; at 10.0.0.9:7306: no answer in time" {
+		if at, why := troubleText(tried); at != a.Address ||
+			why != "connection refused; at 10.0.0.9:7306: no answer in time" {
 			t.Errorf("%q: %q", at, why)
 		}
 	}

@@ -17,11 +17,13 @@ import (
 
 // Pace of the stopwatch.
 const (
-	watchInterval = 5 * time.Millisecond // between the beginnings of two samples: what is measured costs nothing that shows
-	watchPatience = time.Minute          // a sample that is not acknowledged by then is given up for a new one
+	// between the beginnings of two samples: what is measured costs nothing that shows
+	watchInterval = 5 * time.Millisecond
+	watchPatience = time.Minute // a sample that is not acknowledged by then is given up for a new one
 )
 
-// load is what this node counts of its work. Counting is a few additions per entry; only of a sample of entries times are taken.
+// load is what this node counts of its work. Counting is a few additions per entry; only of a sample of entries times
+// are taken.
 type load struct {
 	began               time.Time // of the daemon's life
 	transactions, bytes atomic.Uint64
@@ -29,9 +31,10 @@ type load struct {
 	total               histogram                // of the same samples
 	writes              histogram                // to the raft log, each with its fsync
 	large               atomic.Pointer[largeTrx] // nil: none is under way
-	warned, refused     atomic.Uint64            // transactions of transaction_warn bytes; statements beyond transaction_refuse
-	disks               atomic.Pointer[[]api.DiskView]
-	watch               stopwatch
+	// transactions of transaction_warn bytes; statements beyond transaction_refuse
+	warned, refused atomic.Uint64
+	disks           atomic.Pointer[[]api.DiskView]
+	watch           stopwatch
 }
 
 // histogram counts durations; it may be used from many goroutines.
@@ -55,7 +58,8 @@ func (h *histogram) view() api.Histogram {
 	return v
 }
 
-// stopwatch follows one entry at a time from mysqld to its acknowledgement. busy is all that is looked at while there is none.
+// stopwatch follows one entry at a time from mysqld to its acknowledgement. busy is all that is looked at while there
+// is none.
 type stopwatch struct {
 	busy atomic.Bool
 	last atomic.Int64 // when the last sample began, since load.began
@@ -77,7 +81,7 @@ type written struct {
 	at   time.Time
 }
 
-// maxWrites bounds what a sample waits for: behind so many writes its own is not looked for any more.
+// maxWrites bounds what a sample waits for: after so many writes its own is not looked for any more.
 const maxWrites = 256
 
 // committedEntry counts an entry that was committed, with its meta of size bytes in all.
@@ -107,7 +111,8 @@ func (l *load) committedEntry(m *raftlog.Meta, size int, events []byte) {
 	}
 }
 
-// largeView is the transaction under way, nil if there is none. rate is what a follower applies of one, in bytes per second; 0: not known.
+// largeView is the transaction under way, nil without one. rate is what a follower applies of one, in bytes per
+// second; 0: not known.
 func (l *load) largeView(rate float64) *api.LargeView {
 	x := l.large.Load()
 	if x == nil {
@@ -117,13 +122,14 @@ func (l *load) largeView(rate float64) *api.LargeView {
 		ReplayS: heavyTime(ledger.Heavy{Bytes: int64(max(x.bytes, x.total))}, rate).Seconds()}
 }
 
-// begin takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with a transaction says when
-// mysqld stamped it, and only one that ends with one is acknowledged.
+// begin takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with a
+// transaction says when mysqld stamped it, and only one that ends with one is acknowledged.
 func (l *load) begin(m *raftlog.Meta, data []byte) {
 	w := &l.watch
 	at := time.Since(l.began)
 	since := at - time.Duration(w.last.Load())
-	if m.Flags&(raftlog.FlagContinues|raftlog.FlagUnfinished) != 0 || since < watchInterval || w.busy.Load() && since < watchPatience {
+	if m.Flags&(raftlog.FlagContinues|raftlog.FlagUnfinished) != 0 || since < watchInterval || w.busy.Load() &&
+		since < watchPatience {
 		return
 	}
 	_, events, err := raftlog.DecodeMeta(data)
@@ -165,7 +171,8 @@ func (l *load) wrote(entries []*raftpb.Entry, took time.Duration) {
 	}
 }
 
-// committing notes that an entry is committed. Where it stands in the log, and so which write was its own, is known only now.
+// committing notes that an entry is committed. Where it stands in the log, and so which write was its own, is known
+// only now.
 func (l *load) committing(index uint64, m *raftlog.Meta) {
 	w := &l.watch
 	if !w.busy.Load() {
@@ -185,7 +192,8 @@ func (l *load) committing(index uint64, m *raftlog.Meta) {
 	}
 }
 
-// acknowledged notes that mysqld was told to go on up to the end of m: the sample is complete if it was committed by then.
+// acknowledged notes that mysqld was told to go on up to the end of m: the sample is complete if it was committed by
+// then.
 func (l *load) acknowledged(m *raftlog.Meta) {
 	w := &l.watch
 	if !w.busy.Load() {
@@ -197,7 +205,8 @@ func (l *load) acknowledged(m *raftlog.Meta) {
 		return
 	}
 	total := time.Duration(0)
-	for i, d := range []time.Duration{w.mysqld, w.durable.Sub(w.read), w.committed.Sub(w.durable), time.Since(w.committed)} {
+	for i, d := range []time.Duration{w.mysqld, w.durable.Sub(w.read), w.committed.Sub(w.durable),
+		time.Since(w.committed)} {
 		l.stages[i].add(d)
 		total += d
 	}
@@ -251,22 +260,31 @@ func (l *load) register(r *prometheus.Registry) {
 type loadCollector struct{ l *load }
 
 var (
-	stageDesc = prometheus.NewDesc("trireme_commit_stage_seconds", "Time that a commit on this leader spends in a stage, of a sample of the commits.",
+	stageDesc = prometheus.NewDesc("trireme_commit_stage_seconds",
+		"Time that a commit on this leader spends in a stage, of a sample of the commits.",
 		[]string{"stage"}, nil)
-	totalDesc     = prometheus.NewDesc("trireme_commit_seconds", "Time of all stages of those commits together.", nil, nil)
-	writeDesc     = prometheus.NewDesc("trireme_raft_log_write_seconds", "Time of one write to the raft log with its fsync.", nil, nil)
-	trxDesc       = prometheus.NewDesc("trireme_transactions_total", "Transactions that this node saw committed.", nil, nil)
-	trxBytesDesc  = prometheus.NewDesc("trireme_transaction_bytes_total", "Bytes of the log entries of those transactions.", nil, nil)
-	largeDesc     = prometheus.NewDesc("trireme_large_transaction_bytes", "Size of the transaction of many log entries that is under way; 0: none is.", nil, nil)
-	warnedDesc    = prometheus.NewDesc("trireme_large_transactions_total", "Transactions of this leader's of transaction_warn bytes or more.", nil, nil)
-	refusedDesc   = prometheus.NewDesc("trireme_refused_transactions_total", "Statements that this leader's mysqld refused for transaction_refuse.", nil, nil)
-	diskFreeDesc  = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.", []string{"holds"}, nil)
+	totalDesc = prometheus.NewDesc("trireme_commit_seconds", "Time of all stages of those commits together.", nil, nil)
+	writeDesc = prometheus.NewDesc("trireme_raft_log_write_seconds",
+		"Time of one write to the raft log with its fsync.", nil, nil)
+	trxDesc = prometheus.NewDesc("trireme_transactions_total", "Transactions that this node saw committed.", nil,
+		nil)
+	trxBytesDesc = prometheus.NewDesc("trireme_transaction_bytes_total",
+		"Bytes of the log entries of those transactions.", nil, nil)
+	largeDesc = prometheus.NewDesc("trireme_large_transaction_bytes",
+		"Size of the transaction of many log entries that is under way; 0: none is.", nil, nil)
+	warnedDesc = prometheus.NewDesc("trireme_large_transactions_total",
+		"Transactions of this leader's of transaction_warn bytes or more.", nil, nil)
+	refusedDesc = prometheus.NewDesc("trireme_refused_transactions_total",
+		"Statements that this leader's mysqld refused for transaction_refuse.", nil, nil)
+	diskFreeDesc = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.",
+		[]string{"holds"}, nil)
 	diskTotalDesc = prometheus.NewDesc("trireme_disk_size_bytes", "Size of the file system.", []string{"holds"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, largeDesc, warnedDesc, refusedDesc, diskFreeDesc, diskTotalDesc} {
+	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, largeDesc, warnedDesc,
+		refusedDesc, diskFreeDesc, diskTotalDesc} {
 		out <- d
 	}
 }

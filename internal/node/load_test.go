@@ -25,7 +25,8 @@ import (
 
 // entryStamped is an entry of one transaction that mysqld stamped at a time.
 func entryStamped(at time.Time, end uint64) (raftlog.Meta, []byte) {
-	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 7, Start: raftlog.Pos{File: 1, Off: 4}, End: raftlog.Pos{File: 1, Off: end}}
+	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 7, Start: raftlog.Pos{File: 1, Off: 4},
+		End: raftlog.Pos{File: 1, Off: end}}
 	m.AddGTID(gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{1}}, GNO: int64(end)})
 	body := make([]byte, 0, 64)
 	body = append(body, 0)
@@ -85,14 +86,16 @@ func TestCommitStages(t *testing.T) {
 	if got := l.stages[2].view().SumS; got < 0.03 || got > time.Since(began).Seconds() {
 		t.Errorf("the majority took %v s behind the write of the own log", got)
 	}
-	if got, parts := l.total.view().SumS, l.stages[0].view().SumS+l.stages[1].view().SumS+l.stages[2].view().SumS+l.stages[3].view().SumS; math.Abs(got-parts) > 1e-9 {
+	if got, parts := l.total.view().SumS, l.stages[0].view().SumS+l.stages[1].view().SumS+l.stages[2].view().
+		SumS+l.stages[3].view().SumS; math.Abs(got-parts) > 1e-9 {
 		t.Errorf("the stages add up to %v of %v s", parts, got)
 	}
 	if got := l.writes.view(); got.Count != 3 || math.Abs(got.SumS-0.003) > 1e-9 {
 		t.Errorf("writes: %+v", got)
 	}
 
-	// The next one comes no sooner than the interval, and one that a majority has before this log has no time of the majority's.
+	// The next one comes no sooner than the interval, and one that a majority has before this log has no time of the
+	// majority's.
 	l.watch.last.Store(int64(time.Since(l.began)) + int64(time.Minute))
 	l.begin(&m, data)
 	if l.watch.busy.Load() {
@@ -128,7 +131,8 @@ func TestCommitStages(t *testing.T) {
 	}
 }
 
-// TestNoStageOfWhatCannotBeTimed: pieces of a transaction, entries that are no transaction, and stamps of a clock that was set.
+// TestNoStageOfWhatCannotBeTimed: pieces of a transaction, entries that are no transaction, and stamps of a clock that
+// was set.
 func TestNoStageOfWhatCannotBeTimed(t *testing.T) {
 	for name, change := range map[string]func(*raftlog.Meta, []byte) []byte{
 		"a piece":          func(m *raftlog.Meta, b []byte) []byte { m.Flags = raftlog.FlagUnfinished; return b },
@@ -217,12 +221,14 @@ func TestLoadCounts(t *testing.T) {
 				t.Error(f)
 			}
 		case "trireme_raft_log_write_seconds":
-			if h := m.GetHistogram(); h.GetSampleCount() != 2 || h.GetBucket()[len(api.LatencyBounds)-1].GetCumulativeCount() != 1 {
+			if h := m.GetHistogram(); h.GetSampleCount() != 2 || h.GetBucket()[len(api.LatencyBounds)-1].GetCumulativeCount() !=
+				1 {
 				t.Error(m)
 			}
 		}
 	}
-	if got := l.writes.view(); got.Count != 2 || got.Buckets[len(got.Buckets)-1] != 1 || got.Quantile(0.25) <= 2e-3 || got.Quantile(0.25) > 3.5e-3 {
+	if got := l.writes.view(); got.Count != 2 || got.Buckets[len(got.Buckets)-1] != 1 || got.Quantile(0.25) <= 2e-3 ||
+		got.Quantile(0.25) > 3.5e-3 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -235,7 +241,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?:gauge|locked)\("(\w+)"|NewDesc\("trireme_(\w+)"|Name: "(\w+)"`).FindAllSubmatch(source, -1) {
+		for _, m := range regexp.MustCompile(`(?:gauge|locked)\("(\w+)"|NewDesc\("trireme_(\w+)"|Name: "(\w+)"`).
+			FindAllSubmatch(source, -1) {
 			registered["trireme_"+string(m[1])+string(m[2])+string(m[3])] = true
 		}
 	}
@@ -268,11 +275,13 @@ func TestRouterMetrics(t *testing.T) {
 	}
 }
 
-// TestTiedSessions: those that the nodes that are heard have told of count, and a daemon that knows nothing of them tells of none.
+// TestTiedSessions: those that the nodes that are heard have told of count, and a daemon that knows nothing of them
+// tells of none.
 func TestTiedSessions(t *testing.T) {
 	n := listener(t)
 	n.router = router.New(router.Config{})
-	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2}, FollowedSessions: 3}}}
+	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2},
+		FollowedSessions: 3}}}
 	n.gossip.Peers()[1], n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: told}, &gossip.Peer{Status: told}
 	n.HandleStatus(3, []byte(`{"member": {"name": "db3", "router": {"rw_port": 6446}}}`))
 	if got := n.tiedSessions(); !maps.Equal(got, map[string]int{"user locks": 2}) {

@@ -6,8 +6,8 @@ import (
 	"trireme/internal/config"
 )
 
-// TestLoginsAreOfOneDaemon: each daemon has passwords of its own for the accounts of its host, which its directory holds and
-// which no other node gets; what all nodes share stays.
+// TestLoginsAreOfOneDaemon: each daemon has passwords of its own for the accounts of its host, which its directory
+// holds and which no other node gets; what all nodes share stays.
 func TestLoginsAreOfOneDaemon(t *testing.T) {
 	n := newTestNode(t)
 	before := config.NewSecrets()
@@ -17,7 +17,8 @@ func TestLoginsAreOfOneDaemon(t *testing.T) {
 	if err != nil || got != n.secrets {
 		t.Fatalf("%v, the directory holds the same: %t", err, got == n.secrets)
 	}
-	if got.Admin.Password == before.Admin.Password || got.Repl.Password == before.Repl.Password || got.Admin.User != before.Admin.User {
+	if got.Admin.Password == before.Admin.Password || got.Repl.Password == before.Repl.Password ||
+		got.Admin.User != before.Admin.User {
 		t.Error("they were not replaced")
 	}
 	if got.Clone != before.Clone || got.APIToken != before.APIToken {

@@ -15,8 +15,8 @@ import (
 	"trireme/internal/transport"
 )
 
-// newMetrics registers what a node shows at /metrics. Values are read when they are asked for: nothing is counted on the
-// commit path for them.
+// newMetrics registers what a node shows at /metrics. Values are read when they are asked for: nothing is counted on
+// the commit path for them.
 func (n *Node) newMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -33,16 +33,22 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	}
 	gauge("raft_term", "Raft term.", func(st *consensus.Status) float64 { return float64(st.Term) })
 	gauge("raft_commit_index", "Raft commit index.", func(st *consensus.Status) float64 { return float64(st.Commit) })
-	gauge("raft_last_index", "Last index of this node's raft log.", func(st *consensus.Status) float64 { return float64(st.LastIndex) })
-	gauge("raft_durable_index", "Highest index that this node has fsynced.", func(st *consensus.Status) float64 { return float64(st.Durable) })
-	gauge("raft_is_leader", "1 on the raft leader.", func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
-	gauge("raft_log_bytes", "Bytes that the log's segments take.", func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
-	locked("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.", func(*consensus.Status) float64 {
-		return one(n.pinned != "")
-	})
-	locked("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.", func(*consensus.Status) float64 {
-		return one(n.bound != "")
-	})
+	gauge("raft_last_index", "Last index of this node's raft log.",
+		func(st *consensus.Status) float64 { return float64(st.LastIndex) })
+	gauge("raft_durable_index", "Highest index that this node has fsynced.",
+		func(st *consensus.Status) float64 { return float64(st.Durable) })
+	gauge("raft_is_leader", "1 on the raft leader.",
+		func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
+	gauge("raft_log_bytes", "Bytes that the log's segments take.",
+		func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
+	locked("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.",
+		func(*consensus.Status) float64 {
+			return one(n.pinned != "")
+		})
+	locked("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.",
+		func(*consensus.Status) float64 {
+			return one(n.bound != "")
+		})
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
 		s := n.lives.Status()
 		return one(s.TakesWrites())
@@ -54,18 +60,21 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	gauge("failover_paused", "1 while automatic failover is paused.", func(*consensus.Status) float64 {
 		return one(n.Settings().PausedAt(time.Now()))
 	})
-	gauge("failover_possible", "1 when another node could take over from the leader now.", func(*consensus.Status) float64 {
-		return one(ha.Failover(n.viewForPeople()).To != 0)
-	})
-	gauge("commit_rules_suspended", "Commit rules that this leader's OKs do not wait for.", func(st *consensus.Status) float64 {
-		if st.Role != consensus.Leader {
-			return 0
-		}
-		return float64(len(n.acks.Rules().Suspended()))
-	})
-	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.", func(*consensus.Status) float64 {
-		return n.acks.LongestWait().For.Seconds()
-	})
+	gauge("failover_possible", "1 when another node could take over from the leader now.",
+		func(*consensus.Status) float64 {
+			return one(ha.Failover(n.viewForPeople()).To != 0)
+		})
+	gauge("commit_rules_suspended", "Commit rules that this leader's OKs do not wait for.",
+		func(st *consensus.Status) float64 {
+			if st.Role != consensus.Leader {
+				return 0
+			}
+			return float64(len(n.acks.Rules().Suspended()))
+		})
+	gauge("commit_rules_waiting_seconds", "Seconds that the oldest commit has waited for a commit rule.",
+		func(*consensus.Status) float64 {
+			return n.acks.LongestWait().For.Seconds()
+		})
 	locked("mysqld_applied_index", "Highest raft index that mysqld holds.", func(*consensus.Status) float64 {
 		return float64(n.srv.backlog.Applied)
 	})
@@ -77,53 +86,65 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		lag, _ := n.lagLocked()
 		return lag.Seconds()
 	})
-	locked("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.", func(st *consensus.Status) float64 {
-		if !n.hearsLeaderLocked(st) {
-			return math.NaN()
-		}
-		_, bytes := n.lagLocked()
-		return float64(bytes)
-	})
+	locked("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.",
+		func(st *consensus.Status) float64 {
+			if !n.hearsLeaderLocked(st) {
+				return math.NaN()
+			}
+			_, bytes := n.lagLocked()
+			return float64(bytes)
+		})
 	locked("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
 		return one(n.full != "")
 	})
-	locked("mysqld_catch_up_seconds", "About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.", func(*consensus.Status) float64 {
-		_, bytes := n.lagLocked()
-		if s := n.catchUpLocked(bytes); s != nil {
-			return *s
-		}
-		return 0
-	})
-	locked("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.", func(*consensus.Status) float64 {
-		return n.delayLocked().Seconds()
-	})
-	locked("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.", func(*consensus.Status) float64 {
-		v := n.delayViewLocked()
-		return one(v != nil && v.Stopped)
-	})
+	locked("mysqld_catch_up_seconds",
+		"About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.",
+		func(*consensus.Status) float64 {
+			_, bytes := n.lagLocked()
+			if s := n.catchUpLocked(bytes); s != nil {
+				return *s
+			}
+			return 0
+		})
+	locked("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.",
+		func(*consensus.Status) float64 {
+			return n.delayLocked().Seconds()
+		})
+	locked("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.",
+		func(*consensus.Status) float64 {
+			v := n.delayViewLocked()
+			return one(v != nil && v.Stopped)
+		})
 	locked("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {
 		return one(n.srv.failure != nil)
 	})
-	gauge("apply_blocked", "1 while a committed entry cannot be applied and no node that answers has what it did.", func(*consensus.Status) float64 {
-		return one(n.View(context.Background()).Blocked != nil)
-	})
+	gauge("apply_blocked", "1 while a committed entry cannot be applied and no node that answers has what it did.",
+		func(*consensus.Status) float64 {
+			return one(n.View(context.Background()).Blocked != nil)
+		})
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "trireme", Name: "apply_heals_total",
 		Help: "Times that this node gave its data up since its applier could not apply an entry or had left one out, or a session had ended an XA transaction."}, func() float64 { return float64(n.heals.Load()) }))
-	locked("heavy_apply_seconds", "About how long this follower's mysqld will apply large transactions and DDL that are committed.", func(*consensus.Status) float64 {
-		return n.srv.heavy.Seconds()
-	})
-	locked("heavy_replay_seconds", "About how long a follower will apply what is heavy and under way on this leader.", func(*consensus.Status) (sum float64) {
-		for _, h := range n.heavyLocked() {
-			sum += h.ReplaySeconds
-		}
-		return sum
-	})
-	gauge("flow_delay_seconds", "Seconds that lag_objective adds to a commit on this leader.", func(*consensus.Status) float64 {
-		return n.acks.Delay().Seconds()
-	})
-	gauge("certificate_end_timestamp_seconds", "When this node's certificate ends, in Unix time; it is renewed in the last third of its life.", func(*consensus.Status) float64 {
-		return float64(n.certs.Bundle().NotAfter().Unix())
-	})
+	locked("heavy_apply_seconds",
+		"About how long this follower's mysqld will apply large transactions and DDL that are committed.",
+		func(*consensus.Status) float64 {
+			return n.srv.heavy.Seconds()
+		})
+	locked("heavy_replay_seconds", "About how long a follower will apply what is heavy and under way on this leader.",
+		func(*consensus.Status) (sum float64) {
+			for _, h := range n.heavyLocked() {
+				sum += h.ReplaySeconds
+			}
+			return sum
+		})
+	gauge("flow_delay_seconds", "Seconds that lag_objective adds to a commit on this leader.",
+		func(*consensus.Status) float64 {
+			return n.acks.Delay().Seconds()
+		})
+	gauge("certificate_end_timestamp_seconds",
+		"When this node's certificate ends, in Unix time; it is renewed in the last third of its life.",
+		func(*consensus.Status) float64 {
+			return float64(n.certs.Bundle().NotAfter().Unix())
+		})
 	n.load.register(r)
 	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, viewCollector{n})
 	return r
@@ -167,7 +188,8 @@ func (c viewCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-var packedBytes = prometheus.NewDesc("trireme_peer_packed_bytes_total", "Bytes for other nodes that were given to compression, and what they came to.",
+var packedBytes = prometheus.NewDesc("trireme_peer_packed_bytes_total",
+	"Bytes for other nodes that were given to compression, and what they came to.",
 	[]string{"size"}, nil)
 
 // packedCollector reads the counters when they are asked for.
@@ -181,14 +203,22 @@ func (c packedCollector) Collect(out chan<- prometheus.Metric) {
 }
 
 var (
-	routerSessions   = prometheus.NewDesc("trireme_router_sessions", "Sessions that are open on a port of this node's router.", routerPort, nil)
-	routerHeld       = prometheus.NewDesc("trireme_router_held", "Connections and statements on that port that wait for a server.", routerPort, nil)
-	routerAccepted   = prometheus.NewDesc("trireme_router_accepted_total", "Connections that the port accepted.", routerPort, nil)
-	routerRefused    = prometheus.NewDesc("trireme_router_refused_total", "Of these, connections that were refused: too many, or no server in time.", routerPort, nil)
-	routerCut        = prometheus.NewDesc("trireme_router_cut_total", "Connections to servers that were closed because those lost their role.", routerPort, nil)
-	routerCarried    = prometheus.NewDesc("trireme_router_carried_total", "Times that a session went on at another server.", routerPort, nil)
-	routerNotCarried = prometheus.NewDesc("trireme_router_not_carried_total", "Followed sessions that ended because they could not.", routerPort, nil)
-	routerTied       = prometheus.NewDesc("trireme_router_tied_sessions", "Sessions that a planned switchover ends, by what ties them to the leader.", []string{"reason"}, nil)
+	routerSessions = prometheus.NewDesc("trireme_router_sessions",
+		"Sessions that are open on a port of this node's router.", routerPort, nil)
+	routerHeld = prometheus.NewDesc("trireme_router_held",
+		"Connections and statements on that port that wait for a server.", routerPort, nil)
+	routerAccepted = prometheus.NewDesc("trireme_router_accepted_total", "Connections that the port accepted.",
+		routerPort, nil)
+	routerRefused = prometheus.NewDesc("trireme_router_refused_total",
+		"Of these, connections that were refused: too many, or no server in time.", routerPort, nil)
+	routerCut = prometheus.NewDesc("trireme_router_cut_total",
+		"Connections to servers that were closed because those lost their role.", routerPort, nil)
+	routerCarried = prometheus.NewDesc("trireme_router_carried_total",
+		"Times that a session went on at another server.", routerPort, nil)
+	routerNotCarried = prometheus.NewDesc("trireme_router_not_carried_total",
+		"Followed sessions that ended because they could not.", routerPort, nil)
+	routerTied = prometheus.NewDesc("trireme_router_tied_sessions",
+		"Sessions that a planned switchover ends, by what ties them to the leader.", []string{"reason"}, nil)
 
 	routerPort = []string{"port"}
 )
@@ -198,7 +228,8 @@ type routerCollector struct{ n *Node }
 
 // Describe implements prometheus.Collector.
 func (c routerCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{routerSessions, routerHeld, routerAccepted, routerRefused, routerCut, routerCarried, routerNotCarried, routerTied} {
+	for _, d := range []*prometheus.Desc{routerSessions, routerHeld, routerAccepted, routerRefused, routerCut,
+		routerCarried, routerNotCarried, routerTied} {
 		out <- d
 	}
 }

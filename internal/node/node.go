@@ -1,11 +1,12 @@
-// Package node runs one member of a cluster: it makes the View that ha.Decide looks at, carries out the actions that come
-// back, and owns every goroutine between the raft log, mysqld, the router and the API.
+// Package node runs one member of a cluster: it makes the View that ha.Decide looks at, carries out the actions that
+// come back, and owns every goroutine between the raft log, mysqld, the router and the API.
 //
 //	events (raft state, mysqld's exit, peers' status, timers) -> wake -> loop: View -> ha.Decide -> actions
 //
-// An action that takes time runs on a goroutine of its own; while it runs the View shows it (server state, phase), so that it
-// is not started twice. mu guards what the View is made of and is never held over I/O. What mysqld is and serves has a lock of
-// its own (lifecycle.Lives) and is changed with mu held: who holds mu sees it beside the rest as it is at one moment.
+// An action that takes time runs on a goroutine of its own; while it runs the View shows it (server state, phase), so
+// that it is not started twice. mu guards what the View is made of and is never held over I/O. What mysqld is and
+// serves has a lock of its own (lifecycle.Lives) and is changed with mu held: a holder of mu sees it and the rest as
+// it is at one moment.
 package node
 
 import (
@@ -61,8 +62,8 @@ const (
 	leasePatience = 5 * time.Second
 	maxGrace      = 100 * time.Millisecond // see grace
 	guardGrace    = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
-	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease has
-	// run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
+	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease
+	// has run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
 	fencePatience      = 100 * time.Millisecond
 	readIndexTimeout   = 5 * time.Second
 	handoverTimeout    = 3 * time.Second
@@ -132,26 +133,27 @@ type Node struct {
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 
-	seenLast   atomic.Pointer[ha.View] // by the loop
-	leaseLost  time.Duration           // when the loop first saw that the lease is gone; 0: it runs
-	srv        serverSlot
-	stateName  string
-	why        string
-	handTerm   uint64
-	handAt     time.Duration
-	handTo     uint64
-	handFails  int    // switchovers that failed in handTerm
-	askedTerm  uint64 // in which the leader asked this node to take over; 0: never
-	request    *transferRequest
-	ordered    order // of a failover by hand, the newest
-	orderedAt  time.Duration
-	wish       wish
-	stopping   bool
-	plainLife  *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
-	plainUntil time.Duration   // mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	started    time.Duration   // when this node was opened; never changed
-	routed     uint64          // term of the leader that the router leads to; 0: none
-	follows    bool            // the router may have sessions that can be held
+	seenLast  atomic.Pointer[ha.View] // by the loop
+	leaseLost time.Duration           // when the loop first saw that the lease is gone; 0: it runs
+	srv       serverSlot
+	stateName string
+	why       string
+	handTerm  uint64
+	handAt    time.Duration
+	handTo    uint64
+	handFails int    // switchovers that failed in handTerm
+	askedTerm uint64 // in which the leader asked this node to take over; 0: never
+	request   *transferRequest
+	ordered   order // of a forced failover, the newest
+	orderedAt time.Duration
+	wish      wish
+	stopping  bool
+	plainLife *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
+	// mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
+	plainUntil time.Duration
+	started    time.Duration // when this node was opened; never changed
+	routed     uint64        // term of the leader that the router leads to; 0: none
+	follows    bool          // the router may have sessions that can be held
 	clients    clients
 	quiet      uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
 	hold       uint64 // number of the last time that this node closed writes for a switchover
@@ -208,7 +210,8 @@ func (n *Node) Publish() {
 	n.poke()
 }
 
-// fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the reason.
+// fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the
+// reason.
 func (n *Node) fail(err error) {
 	select {
 	case n.fatal <- err:
@@ -364,8 +367,10 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 func (n *Node) serverViewLocked() ha.Server {
 	s := n.lives.Status()
 	v := s.Server.View()
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy, n.delayedLocked()
-	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() && n.raft.Role != consensus.Leader
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy,
+		n.delayedLocked()
+	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() &&
+		n.raft.Role != consensus.Leader
 	return v
 }
 
@@ -381,8 +386,8 @@ func (n *Node) noteLeaseLocked(lease time.Duration) {
 	}
 }
 
-// leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh round gives
-// back a moment later: that is no reason to fence.
+// leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh
+// round gives back a moment later: that is no reason to fence.
 func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 	switch {
 	case lease > now():
@@ -395,15 +400,16 @@ func (n *Node) leaseLocked(lease time.Duration) time.Duration {
 	return lease + n.grace()
 }
 
-// grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before the guard does it:
-// both are over when another node can be elected (S10).
+// grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before
+// the guard does it: both are over when another node can be elected (S10).
 func (n *Node) grace() time.Duration {
 	return min(n.gossip.LeastTimeout()/10, maxGrace)
 }
 
 // peerView is another member as its last status showed it.
 func peerView(m config.Member, s *gossip.Peer, st *consensus.Status) ha.Peer {
-	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger, Weight: m.Weight}
+	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger,
+		Weight: m.Weight}
 	if m.Leaving() && p.Voter {
 		p.Weight = 0 // its vote is about to be taken
 	}
@@ -435,8 +441,8 @@ func (n *Node) softStateLocked(s consensus.State) {
 	n.raft = s
 }
 
-// act starts one action of ha.Decide. What the action rests on is read again first: mysqld may have died and the term may have
-// moved on since the View was made. An action of an older term is dropped, except a fence (S7).
+// act starts one action of ha.Decide. What the action rests on is read again first: mysqld may have died and the term
+// may have moved on since the View was made. An action of an older term is dropped, except a fence (S7).
 func (n *Node) act(a ha.Action) {
 	term := n.cons.Status().Term
 	n.mu.Lock()
@@ -476,7 +482,8 @@ func (n *Node) noteHandoverLocked(a ha.Action) {
 	n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
 }
 
-// serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its end.
+// serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its
+// end.
 func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	done := make(chan struct{})
@@ -500,9 +507,9 @@ func (n *Node) fenceLocked(reason string) {
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
 }
 
-// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop that hangs, or a
-// daemon that is stopped, cannot do that. The moment lies at most one election timeout behind the last proof of leadership: no other node
-// can have been elected before.
+// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop
+// that hangs, or a daemon that is stopped, cannot do that. The moment lies at most one election timeout after the last
+// proof of leadership: no other node can have been elected before.
 func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -512,8 +519,9 @@ func (n *Node) tellGuard(lease time.Duration) {
 	}
 }
 
-// guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is stopped meanwhile leaves
-// nobody reading from it once another node can lead. 0: the step has ended, and mysqld serves nothing.
+// guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is
+// stopped meanwhile leaves no reader once another node can lead. 0: the step has ended, and mysqld serves
+// nothing.
 func (n *Node) guardStepLocked(limit time.Duration) {
 	if limit == 0 {
 		n.lives.Change(func(s *lifecycle.Status) { s.BeginStep(0) })

@@ -18,8 +18,8 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node does by
-// itself has no name.
+// TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node
+// does by itself has no name.
 func TestOrdersNameWhoGaveThem(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	connectTestPeer(t, n, &slowPeer{})
@@ -42,8 +42,8 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	}
 }
 
-// TestDelayNamesWhoOrderedIt: the node that is asked says in the history who gave a delayed learner an order, whether it is that learner or another
-// node is; looking is no order, and one that is refused is none.
+// TestDelayNamesWhoOrderedIt: the node that is asked says in the history who gave a delayed learner an order, whether
+// it is that learner or another node is; looking is no order, and one that is refused is none.
 func TestDelayNamesWhoOrderedIt(t *testing.T) {
 	members := testVoters(2)
 	members[0].Role, members[0].ApplyDelayMS = config.RoleLearner, 60_000
@@ -52,15 +52,18 @@ func TestDelayNamesWhoOrderedIt(t *testing.T) {
 	startTestRaft(t, n, nil)
 	answer := make(chan struct{})
 	close(answer)
-	connectTestPeer(t, n, &slowPeer{settings: []byte(`{"result":{"name":"db2"}}`), asked: make(chan struct{}), answer: answer})
+	connectTestPeer(t, n, &slowPeer{settings: []byte(`{"result":{"name":"db2"}}`), asked: make(chan struct{}),
+		answer: answer})
 	ctx := api.AskedAs(t.Context(), "token night (operator) from 10.0.0.7:51234")
-	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.OrderHold}, {Name: "db2", Order: api.OrderApplyNow}} {
+	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.OrderHold},
+		{Name: "db2", Order: api.OrderApplyNow}} {
 		if _, err := n.Delay(ctx, req); (err != nil) != (req.Order == "fly") {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
 	all := n.history.all()
-	if len(all) != 2 || !strings.HasPrefix(all[0].Message, "db1 applies nothing more") || !strings.HasPrefix(all[1].Message, "db2 applies what is committed") {
+	if len(all) != 2 || !strings.HasPrefix(all[0].Message, "db1 applies nothing more") ||
+		!strings.HasPrefix(all[1].Message, "db2 applies what is committed") {
 		t.Fatalf("%+v", all)
 	}
 	for _, e := range all {

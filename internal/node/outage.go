@@ -18,7 +18,8 @@ func (n *Node) watchOpen(context.Context) {
 
 // outageText is the cause of an outage that this daemon did not see begin.
 func (n *Node) outageText(from string, t *takeover) string {
-	text := fmt.Sprintf("%s was last known to take writes %.0f s before, by %s", from, (t.elected - t.seen).Seconds(), t.seenBy)
+	text := fmt.Sprintf("%s was last known to take writes %.0f s before, by %s", from, (t.elected - t.seen).Seconds(),
+		t.seenBy)
 	if n.started > t.seen {
 		text += fmt.Sprintf("; the daemon of %s was started %.0f s after that", n.id.Name, (n.started - t.seen).Seconds())
 	}

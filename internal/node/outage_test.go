@@ -28,7 +28,8 @@ func TestOutagesHaveALength(t *testing.T) {
 		seen, by := n.gossip.LastOpen(term)
 		at := now()
 		n.routed = 99
-		n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at, seen: seen, seenBy: by,
+		n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
+			seen: seen, seenBy: by,
 			before: ledger.Barrier{Index: 5, Term: term, Node: 2, Incarnation: 3}})
 		all := n.history.all()
 		return all[len(all)-1]
@@ -38,8 +39,11 @@ func TestOutagesHaveALength(t *testing.T) {
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.
 	clock := time.Now().Add(time.Hour)
-	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Clock: clock, Known: gossip.Known{Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}}, Routed: 99}}
-	if e := report(7); e.Kind != eventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 || !strings.Contains(e.Cause, "by db3") {
+	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(),
+		Status: gossip.Status{Clock: clock,
+			Known: gossip.Known{Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}}, Routed: 99}}
+	if e := report(7); e.Kind != eventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 ||
+		!strings.Contains(e.Cause, "by db3") {
 		t.Errorf("db3 knows: %+v", e)
 	}
 	// This node has seen more: db2 told it so a moment ago. Its next life knows that still.
@@ -63,7 +67,8 @@ func TestOutagesHaveALength(t *testing.T) {
 	startTestRaft(t, next, nil)
 	n = next
 	e := report(8)
-	if e.Kind != eventFailover || e.GapMS < 19_000 || !strings.Contains(e.Cause, "by db1") || !strings.Contains(e.Cause, "daemon of db1 was started") {
+	if e.Kind != eventFailover || e.GapMS < 19_000 || !strings.Contains(e.Cause, "by db1") ||
+		!strings.Contains(e.Cause, "daemon of db1 was started") {
 		t.Errorf("a daemon that was started again: %+v", e)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"trireme/internal/transport"
 )
 
-// up waits until the parts of the node are there; the transport accepts connections a moment before. false: the node stops.
+// up waits until the parts of the node are there; the transport accepts connections a moment before. false: the node
+// stops.
 func (n *Node) up() bool {
 	select {
 	case <-n.ready:
@@ -84,8 +85,8 @@ func (n *Node) PeerUp(id uint64) {
 	n.poke()
 }
 
-// PeerDown is told when a peer's link broke. When its daemon is gone for sure and it was the leader, the next one is elected at
-// once, the best candidate first.
+// PeerDown is told when a peer's link broke. When its daemon is gone for sure and it was the leader, the next one is
+// elected at once, the best candidate first.
 func (n *Node) PeerDown(id uint64, reason error) {
 	var down *transport.DownError
 	gone := errors.As(reason, &down) && down.Gone()

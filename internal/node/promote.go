@@ -16,8 +16,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it applied,
-// settings verified, then writes open. Whatever fails on the way ends in a fence.
+// promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it
+// applied, settings verified, then writes open. Whatever fails on the way ends in a fence.
 func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
 	t := n.beginTakeover(term, l.Incarnation)
 	err := n.promoteLife(ctx, l, term, t)
@@ -94,7 +94,8 @@ func (p *promotion) attach(ctx context.Context) (err error) {
 }
 
 func (p *promotion) propose(ctx context.Context) (err error) {
-	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(p.n.id.ID), Incarnation: p.l.Incarnation, Start: p.start, End: p.start}
+	m := raftlog.Meta{Kind: raftlog.Barrier, Node: uint16(p.n.id.ID), Incarnation: p.l.Incarnation, Start: p.start,
+		End: p.start}
 	failpoint.Hit("promote.before-barrier")
 	p.barrier, err = p.n.cons.ProposeInTerm(ctx, p.term, append(raftlog.AppendMeta(nil, &m), p.format...))
 	return err
@@ -150,7 +151,8 @@ func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, f
 	if err := n.awaitLease(ctx, leasePatience); err != nil {
 		return err
 	}
-	return l.Open(ctx, func() error { return n.mayOpen(l, term, from) }, func() error { return n.noteOpened(l, term, from) })
+	return l.Open(ctx, func() error { return n.mayOpen(l, term, from) },
+		func() error { return n.noteOpened(l, term, from) })
 }
 
 // noteOpened: mysqld takes writes.
@@ -167,7 +169,8 @@ func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	return nil
 }
 
-// awaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election timeouts.
+// awaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election
+// timeouts.
 func (n *Node) awaitLease(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -187,7 +190,8 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	if n.Settings().Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from || s.Term() != term ||
+	if n.Settings().Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from ||
+		s.Term() != term ||
 		st.Term != term || st.Role != consensus.Leader {
 		return consensus.ErrNotLeader
 	}

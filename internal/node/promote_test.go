@@ -41,9 +41,12 @@ func TestMayOpen(t *testing.T) {
 		{"a switchover", func() { n.lives.Change((*lifecycle.Status).HandOver) }, l, term, ha.PhasePromoting, false},
 		{"back from a switchover", func() { n.lives.Change((*lifecycle.Status).HandOver) }, l, term, ha.PhaseHandover, true},
 		{"a fence", func() { n.lives.Change((*lifecycle.Status).Fence) }, l, term, ha.PhasePromoting, false},
-		{"raft is in another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term + 1) }) }, l, term + 1, ha.PhasePromoting, false},
-		{"it serves another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term - 1) }) }, l, term, ha.PhasePromoting, false},
-		{"the end of the cluster", func() { n.Settings().Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting, false},
+		{"raft is in another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term + 1) }) }, l, term + 1,
+			ha.PhasePromoting, false},
+		{"it serves another term", func() { n.lives.Change(func(s *lifecycle.Status) { s.Promote(term - 1) }) }, l, term,
+			ha.PhasePromoting, false},
+		{"the end of the cluster", func() { n.Settings().Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting,
+			false},
 		{"a decision", func() { n.Settings().DeclareVoid(config.Void{Index: 9}) }, l, term, ha.PhasePromoting, false},
 	} {
 		*n.Settings() = *settings.Clone()
@@ -60,7 +63,8 @@ func TestMayOpen(t *testing.T) {
 	}
 	n.lives.Change(promoting)
 	n.lives.Change((*lifecycle.Status).Fence)
-	if err := n.noteOpened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().Serving.Phase != ha.PhaseFencing {
+	if err := n.noteOpened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().
+		Serving.Phase != ha.PhaseFencing {
 		t.Errorf("%v in the middle of a fence; %+v", err, n.view().Serving)
 	}
 }

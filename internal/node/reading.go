@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// followerLags is how far the nodes are behind, those that do not know it endlessly.
+// followerLags is how far the nodes lag; without end where that is not known.
 func (n *Node) followerLags() map[string]time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,8 +20,8 @@ const (
 	samplesDir    = "samples"
 )
 
-// openSamples begins to record what this node does, unless that is switched off. It is no part of the node's work: what fails is missing in
-// reports.
+// openSamples begins to record what this node does, unless that is switched off. It is no part of the node's work: what
+// fails is missing in reports.
 func (n *Node) openSamples() {
 	if n.cfg.Recorder.Keep == 0 {
 		return
@@ -85,7 +85,7 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 				if life != known {
 					known, seen = life, ""
 				}
-				note(l.Admin().LeaveOut(ctx)) // a session may have logged in anew
+				note(l.Admin().LeaveOut(ctx)) // a session may have logged in again
 				statements, latest, err := l.Admin().Statements(ctx, seen)
 				note(err)
 				if err == nil {
@@ -123,7 +123,8 @@ func (n *Node) Period(ctx context.Context, from, to time.Time) (api.PeriodView, 
 		if n.cfg.Recorder.Keep == 0 {
 			why = "recorder.keep = 0B in its settings"
 		}
-		return api.PeriodView{Node: n.id.Name, From: from, To: to, StepS: recorder.Step(from, to).Seconds(), Problem: fmt.Sprintf("nothing is recorded: %s", why)}, nil
+		return api.PeriodView{Node: n.id.Name, From: from, To: to, StepS: recorder.Step(from, to).Seconds(),
+			Problem: fmt.Sprintf("nothing is recorded: %s", why)}, nil
 	}
 	return n.samples.Period(ctx, n.id.Name, from, to)
 }

@@ -9,8 +9,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestRestartBeforeTheFirstEntry: a node that joined and is started again before its first entry arrived has an empty log, which is not a
-// lost one; if the log's directory is gone, or its files are, the node refuses (S2).
+// TestRestartBeforeTheFirstEntry: a node that joined and is started again before its first entry arrived has an empty
+// log, which is not a lost one; if the log's directory is gone, or its files are, the node refuses (S2).
 func TestRestartBeforeTheFirstEntry(t *testing.T) {
 	dir := t.TempDir()
 	opts := raftlog.Options{Dir: filepath.Join(dir, "raft"), Cluster: 1, NodeID: 4}

@@ -15,7 +15,7 @@ import (
 type routeNews struct {
 	mu      sync.Mutex
 	last    router.View
-	changed chan struct{} // closed, and replaced, at each change; nil: nobody has asked yet
+	changed chan struct{} // closed, and replaced, at each change; nil: it was not asked for yet
 }
 
 func (r *routeNews) next() <-chan struct{} {
@@ -41,14 +41,16 @@ func (r *routeNews) tell(v router.View) {
 	}
 }
 
-// Route implements api.Backend. The view is made anew for each call, so that a loop of this node that hangs passes nothing old off as new.
+// Route implements api.Backend. The view is made again for each call, so that a loop of this node that hangs passes
+// nothing old off as new.
 func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	changed := n.news.next() // before the view is made: no change is missed
 	self, lags := n.myStatus(), n.followerLags()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	v, _ := n.routerViewLocked(self)
-	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.recovery.Generation().NumberOf(), Term: self.Member.Raft.Term,
+	out := api.RouteView{Cluster: n.id.Cluster, Node: n.id.Name, Generation: n.recovery.Generation().NumberOf(),
+		Term:   self.Member.Raft.Term,
 		KeepRW: v.KeepRW, RO: []api.RouteTarget{}, Lags: map[string]float64{}}
 	for name, lag := range lags {
 		if lag != math.MaxInt64 {
@@ -67,7 +69,8 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	}
 	c := n.Settings()
 	for _, m := range c.Members {
-		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API, ID: m.ID, Revoked: c.WhyRevoked(m.ID, "") != ""})
+		out.Nodes = append(out.Nodes, api.RouteNode{Name: m.Name, API: m.API, ID: m.ID,
+			Revoked: c.WhyRevoked(m.ID, "") != ""})
 	}
 	out.Next = c.NextID
 	for _, r := range c.RevokedCerts {

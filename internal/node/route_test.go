@@ -24,7 +24,8 @@ func TestRouteNews(t *testing.T) {
 	for _, step := range []struct {
 		view router.View
 		want bool
-	}{{view("1/1"), true}, {view("1/1"), false}, {view("1/2"), true}, {router.View{KeepRW: true}, true}, {router.View{KeepRW: true}, false}} {
+	}{{view("1/1"), true}, {view("1/1"), false}, {view("1/2"), true}, {router.View{KeepRW: true}, true},
+		{router.View{KeepRW: true}, false}} {
 		one, other := news.next(), news.next()
 		news.tell(step.view)
 		if told(one) != step.want || told(other) != step.want {

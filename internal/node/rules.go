@@ -51,7 +51,8 @@ func (n *Node) waitsForRule() error {
 	return nil
 }
 
-// awaitRules lets commits that wait for a rule go on before writes are closed: closed, they could only be drained or lost.
+// awaitRules lets commits that wait for a rule go on before writes are closed: closed, they could only be drained or
+// lost.
 func (n *Node) awaitRules(ctx context.Context, patience time.Duration) error {
 	deadline := now() + patience
 	for {

@@ -40,15 +40,15 @@ import (
 	"trireme/internal/transport"
 )
 
-// Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is stopped politely when nobody waits) or
-// something makes going on unsafe; then the error says what and why.
+// Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is stopped politely when no commit
+// waits) or something makes going on unsafe; then the error says what and why.
 func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger) error {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(maxProcs())
 	}
 	if os.Getenv("GOGC") == "" {
-		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next to nothing,
-		// and the daemon stays close to the cache's size.
+		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next to
+		// nothing, and the daemon stays close to the cache's size.
 		debug.SetGCPercent(gcPercent)
 	}
 	if err := mysqld.RunAhead(); err != nil {
@@ -74,7 +74,8 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			err = n.run(ctx)
 		}
 		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger {
-			log.Warn("this process becomes the plain server", "node", cfg.Name, "command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
+			log.Warn("this process becomes the plain server", "node", cfg.Name,
+				"command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
 			lock.Unlock()
 			w.manager.Unwatch() // mysqld does not feed it
 			return n.mysqldConfig().ExecPlain()
@@ -91,8 +92,8 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 // gcPercent: see Run.
 const gcPercent = 10
 
-// maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with fewer threads
-// its goroutines, which hand a commit from one to the next, wake each other without waking another core.
+// maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with
+// fewer threads its goroutines, which hand a commit from one to the next, wake each other without waking another core.
 func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 
 // newNode is a node that has read who it is and its history. Nothing of it runs.
@@ -114,7 +115,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	return n
 }
 
-// open reads the node's directory and makes mysqld's data directory if there is none. Nothing is running when it returns.
+// open reads the node's directory and makes mysqld's data directory if it is missing. Nothing is running when it
+// returns.
 func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger) (*Node, error) {
 	id, err := config.LoadIdentity(cfg.Dir)
 	if err != nil {
@@ -174,8 +176,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	return n, nil
 }
 
-// renewLogins gives Trireme's accounts that log in to a mysqld from its own host other passwords, which no other node knows. The
-// next start of mysqld sets them; the file has them for commands on this host.
+// renewLogins gives Trireme's accounts that log in to a mysqld from its own host other passwords, which no other node
+// knows. The next start of mysqld sets them; the file has them for commands on this host.
 func (n *Node) renewLogins() {
 	next := n.shared()
 	next.RenewLogins()
@@ -210,22 +212,25 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	if mc.Initialized() {
 		return nil
 	}
-	// There is none yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed (S8).
+	// It is not there yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed
+	// (S8).
 	if err := n.forgetData(); err != nil {
 		return err
 	}
 	return mysqld.Initialize(ctx, mc)
 }
 
-// forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another one comes.
+// forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another
+// one comes.
 func (n *Node) forgetData() error {
 	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged, s.Voids = 0, "", nil, nil })
 }
 
 // openLog opens the raft log.
 func (n *Node) openLog(keys *raftlog.Keys) error {
-	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment), CacheBytes: int64(n.cfg.Raft.LogCache),
-		Cluster: n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Keys: keys, Logger: n.base}
+	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment),
+		CacheBytes: int64(n.cfg.Raft.LogCache),
+		Cluster:    n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Keys: keys, Logger: n.base}
 	l, err := openRaftLog(opts, n.local)
 	if err != nil {
 		return err
@@ -243,8 +248,8 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 	return nil
 }
 
-// openRaftLog opens or makes the log, and notes that it was made. If it is gone at a later start, then so is what this node promised
-// (S2). An empty log that is there has lost nothing: a node may restart before its first entry arrives.
+// openRaftLog opens or makes the log, and notes that it was made. If it is gone at a later start, then so is what this
+// node promised (S2). An empty log that is there has lost nothing: a node may restart before its first entry arrives.
 func openRaftLog(opts raftlog.Options, local *localFile) (*raftlog.Log, error) {
 	opts.Made = local.get().LogMade
 	l, err := raftlog.Open(opts)
@@ -290,11 +295,14 @@ func (n *Node) tendKeys(ctx context.Context) {
 
 func (n *Node) mysqldConfig() mysqld.Config {
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
-		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin), Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
-		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options, TLS: n.certs.ServerTLS(), Logger: n.log}
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin),
+		Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
+		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options,
+		TLS: n.certs.ServerTLS(), Logger: n.log}
 }
 
-// Server ids of the daemon's own ends of a replication connection: no mysqld has them, raft ids end at config.MaxMemberID.
+// Server ids of the daemon's own ends of a replication connection: no mysqld has them, raft ids end at
+// config.MaxMemberID.
 const (
 	sourceServerID = 1 << 20 // the daemon as replica of its mysqld
 	feedServerID   = 1<<20 + 1
@@ -308,7 +316,8 @@ func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
 			return d.DialContext(ctx, "unix", sock)
 		},
 		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
-		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second, ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
+		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second,
+		ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
 	})
 }
 
@@ -340,7 +349,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 	case errors.Is(err, errDisbanded):
 		n.stopServer()
 	case err != nil:
-		// An invariant is broken or the disk failed: nobody may be served by this node any more (S13).
+		// An invariant is broken or the disk failed: this node must not serve any more (S13).
 		n.log.Error("this node stops permanently", whyStopped(err)...)
 		n.watchdog.manager.Stopping("stops permanently: " + err.Error())
 		n.killServer()
@@ -350,7 +359,8 @@ func (n *Node) run(ctx context.Context) (err error) {
 }
 
 // compressions are the values of peer.compression.
-var compressions = map[string]transport.Compression{config.CompressOff: transport.CompressNever, config.CompressAuto: transport.CompressAuto,
+var compressions = map[string]transport.Compression{config.CompressOff: transport.CompressNever,
+	config.CompressAuto:   transport.CompressAuto,
 	config.CompressAlways: transport.CompressAlways}
 
 func (n *Node) startParts() error {
@@ -363,9 +373,10 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster, Listen: n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.certs.Bundle().PeerTLS, Revoked: n.certs.WhyRevoked, ToldRevoked: n.certs.ToldRevoked,
-		Twin: n.twin, ToldTwin: n.toldTwin,
+	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster,
+		Listen:    n.cfg.Peer.Listen,
+		Advertise: n.cfg.Peer.Advertise, TLS: n.certs.Bundle().PeerTLS, Revoked: n.certs.WhyRevoked,
+		ToldRevoked: n.certs.ToldRevoked, Twin: n.twin, ToldTwin: n.toldTwin,
 		Handler: n, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
@@ -377,13 +388,14 @@ func (n *Node) startParts() error {
 	}
 	tick := n.cfg.Raft.Heartbeat()
 	n.load.began = time.Now()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.tr.Send, Applied: n.led.Index(),
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.tr.Send,
+		Applied:      n.led.Index(),
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
 		CampaignDelay:       n.campaignDelay,
-		OnCommitted:         n.acks.OnCommitted, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState, OnSnapshot: n.onSnapshot, OnFatal: n.fail,
-		Logger: n.base}, boot)
+		OnCommitted:         n.acks.OnCommitted, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
+		OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
 	if err != nil {
 		return err
 	}
@@ -417,9 +429,12 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen, Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
-	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(), Logger: n.log})
+	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
+		Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
+		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited,
+		Logger: n.log, Routers: &n.routers})
+	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
+		Logger: n.log})
 	n.api.SetPages(n.pages)
 	if err := n.api.Start(); err != nil {
 		return err
@@ -427,7 +442,7 @@ func (n *Node) startParts() error {
 	close(n.ready)
 	n.members.Start()
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
-		n.cons.Campaign() // nobody else can lead
+		n.cons.Campaign() // no other node can lead
 	}
 	n.task(n.history.keep)
 	n.every(time.Second, n.syncHistory)
@@ -467,10 +482,11 @@ func (n *Node) startFeed() (err error) {
 	if err != nil {
 		return err
 	}
-	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User, Password: n.feedLogin.Password, UID: uid,
-		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme", Appliers: n.mysqldConfig().Appliers(),
-		Report: n.feedFailed, Gate: n.late, Void: n.followsVoid, Tolerance: n.tolerance,
-		Logger: n.log}, &feedLog{n: n})
+	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User,
+		Password: n.feedLogin.Password, UID: uid,
+		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
+		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.followsVoid,
+		Tolerance: n.tolerance, Logger: n.log}, &feedLog{n: n})
 	return err
 }
 
@@ -483,7 +499,7 @@ func (n *Node) feedFailed(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.lives.Status(); s.Follows() {
-		// The log was purged below what mysqld needs: how far behind it is shows a new judgement.
+		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say.
 		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 		n.gossip.Publish()
 	}
@@ -495,7 +511,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	n.log.Info("stopping")
 	n.mu.Lock()
 	n.stopping = true
-	n.gossip.Publish() // nobody should hand leadership to us any more
+	n.gossip.Publish() // the others should not hand leadership to this node any more
 	n.mu.Unlock()
 	n.poke()
 	deadline := now() + stopPatience
@@ -504,7 +520,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 		busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
 		movable := len(ha.Candidates(v)) > 0 && !v.Paused
 		if v.Serving.Phase == ha.PhaseOpen && !movable {
-			break // nobody can take over, or nobody should
+			break // no other node can take over, or none should
 		}
 		if !busy && !(v.Raft.IsLeader && movable) {
 			break
@@ -518,7 +534,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	n.stopServer()
 }
 
-// stopServer ends mysqld: politely only when nobody waits for an acknowledgement (S4).
+// stopServer ends mysqld: politely only when no commit waits for an acknowledgement (S4).
 func (n *Node) stopServer() {
 	n.mu.Lock()
 	s := n.lives.Status()

@@ -41,8 +41,8 @@ type seedSlot struct {
 type donation struct {
 	Incarnation uint64 `json:"incarnation"`
 	Applied     uint64 `json:"applied"` // everything up to here is in its InnoDB
-	// Own are the GTIDs that it holds and the log does not: local statements that are nobody else's affair. It was judged and
-	// has been fed since, so there are no others among them (S5).
+	// Own are the GTIDs that it holds and the log does not: local statements that concern no other node. It was judged
+	// and has been fed since, so there are no others among them (S5).
 	Own string `json:"own,omitempty"`
 	// Voids are the marks of the config.Voids that its data follows.
 	Voids []string `json:"voids,omitempty"`
@@ -58,7 +58,8 @@ func (n *Node) replaceDataLocked(why string) {
 	n.gossip.Publish()
 }
 
-// seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked what is next.
+// seedServer replaces this node's data by a copy of another node's (DESIGN.md §6). However it ends, Decide is asked
+// what is next.
 func (n *Node) seedServer(ctx context.Context) {
 	err := n.seed(ctx)
 	n.mu.Lock()
@@ -111,8 +112,9 @@ func (n *Node) seed(ctx context.Context) error {
 	var end seedEnd
 	n.task(func(context.Context) { n.watchDonor(sctx, cancel, id, d.Incarnation) })
 	s := mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(n.cfg.MySQL.SeedRate), KeepOld: keep,
-		Progress: n.seedProgress, Check: func(ctx context.Context) (err error) { end, err = n.checkSeed(ctx, id, d, first); return err },
-		Confirm: func(context.Context) error { return n.confirmSeed(d, end) }}
+		Progress: n.seedProgress,
+		Check:    func(ctx context.Context) (err error) { end, err = n.checkSeed(ctx, id, d, first); return err },
+		Confirm:  func(context.Context) error { return n.confirmSeed(d, end) }}
 	n.certs.Protect(id, &s)
 	err = mysqld.Seed(sctx, n.mysqldConfig(), s)
 	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
@@ -126,7 +128,8 @@ func (n *Node) seed(ctx context.Context) error {
 	copied := n.srv.seed.progress.Done
 	n.mu.Unlock()
 	n.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", time.Since(began).Round(time.Millisecond))
-	n.history.add(n.event("seeded", d.Applied, fmt.Sprintf("has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, time.Since(began).Seconds())))
+	n.history.add(n.event("seeded", d.Applied, fmt.Sprintf("has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20,
+		time.Since(began).Seconds())))
 	return nil
 }
 
@@ -137,8 +140,9 @@ type seedEnd struct {
 	first uint64   // where the log here began
 }
 
-// checkSeed says whether a complete copy may take the place of the data here, which is there still if it is kept. first is where the log began
-// when the copy did: as long as it does, it holds every XA PREPARE behind begun.Applied, and the donor's others were looked for before.
+// checkSeed says whether a complete copy may take the place of the data here, which is there still if it is kept. first
+// is where the log began when the copy did: as long as it does, it holds every XA PREPARE after begun.Applied, and the
+// donor's others were looked for before.
 func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first uint64) (end seedEnd, err error) {
 	d, err := n.askDonor(ctx, id)
 	if err != nil {
@@ -151,7 +155,8 @@ func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first u
 		return end, err
 	}
 	if end.first > begun.Applied+1 {
-		return end, fmt.Errorf("the copy goes up to entry %d, and the log here was started again at %d meanwhile", begun.Applied, end.first)
+		return end, fmt.Errorf("the copy goes up to entry %d, and the log here was started again at %d meanwhile",
+			begun.Applied, end.first)
 	}
 	if end.first > first {
 		err = n.holdsPrepared(ctx, d)
@@ -160,8 +165,8 @@ func (n *Node) checkSeed(ctx context.Context, id uint64, begun donation, first u
 	return end, err
 }
 
-// confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and is on disk when
-// the directory is there: that is its durable index (S8).
+// confirmSeed makes the copy count. Its data goes up to what the donor had applied when the copy began, at least, and
+// is on disk when the directory is there: that is its durable index (S8).
 func (n *Node) confirmSeed(begun donation, end seedEnd) error {
 	switch at, err := n.rlog.FirstIndex(); {
 	case err != nil:
@@ -221,7 +226,8 @@ func (n *Node) donorLost(id, incarnation uint64) error {
 	return nil
 }
 
-// findDonor picks the node to copy from, and asks it: the least loaded healthy follower, the leader only if there is no other.
+// findDonor picks the node to copy from, and asks it: the least loaded healthy follower, the leader only if there is no
+// other.
 func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 	first, err := n.rlog.FirstIndex()
 	if err != nil {
@@ -240,7 +246,8 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 			err = fmt.Errorf("it has applied up to entry %d, and this node could not apply entry %d", d.Applied, need)
 		}
 		if at := n.Settings().CloneAt; err == nil && d.Applied < at {
-			err = fmt.Errorf("it has applied up to entry %d, and trireme_clone has its present password since entry %d", d.Applied, at)
+			err = fmt.Errorf("it has applied up to entry %d, and trireme_clone has its present password since entry %d",
+				d.Applied, at)
 		}
 		if err == nil && d.Applied+1 < first {
 			err = fmt.Errorf("it has applied up to entry %d, and the log here begins at %d", d.Applied, first)
@@ -259,8 +266,8 @@ func (n *Node) findDonor(ctx context.Context) (uint64, donation, error) {
 	return 0, donation{}, fmt.Errorf("no data node can be copied from: %w", errors.Join(refused...))
 }
 
-// holdsPrepared says whether this node's log can bring the XA transactions that are prepared on a donor: a copy has none of them. A log that
-// begins with a snapshot may begin behind them.
+// holdsPrepared says whether this node's log can bring the XA transactions that are prepared on a donor: a copy has
+// none of them. A log that begins with a snapshot may begin after them.
 func (n *Node) holdsPrepared(ctx context.Context, d donation) error {
 	if len(d.Prepared) == 0 {
 		return nil
@@ -274,11 +281,15 @@ func (n *Node) holdsPrepared(ctx context.Context, d donation) error {
 	}
 	if err != nil {
 		at, _ := n.led.At()
-		return fmt.Errorf("it has prepared XA transactions, and the log here, which has come to entry %d, does not hold all of it yet: %w", at, err)
+		return fmt.Errorf(
+			"it has prepared XA transactions, and the log here, which has come to entry %d, does not hold all of it yet: %w", at,
+			err)
 	}
 	left, err := ledger.NotHeld(ctx, d.Prepared, d.Applied, n.rlog, upTo)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d XA transactions are prepared there, and the log here begins after their XA PREPARE: end them on the leader (%s)", len(left), someOf(left))
+		err =
+			fmt.Errorf(
+				"%d XA transactions are prepared there, and the log here begins after their XA PREPARE: end them on the leader (%s)", len(left), someOf(left))
 	}
 	return err
 }
@@ -324,7 +335,8 @@ func (n *Node) donors() []uint64 {
 			continue // CLONE goes between servers of one series only
 		}
 		leads := p.OpenTerm != 0 || p.Leader == m.ID
-		d := donor{id: m.ID, far: me.Zone != "" && m.Zone != me.Zone && !diverged, later: leads != diverged, busy: busy[m.Name],
+		d := donor{id: m.ID, far: me.Zone != "" && m.Zone != me.Zone && !diverged, later: leads != diverged,
+			busy:   busy[m.Name],
 			weight: m.Weight}
 		if my.LagBytes != nil {
 			d.lag = *my.LagBytes
@@ -332,7 +344,8 @@ func (n *Node) donors() []uint64 {
 		all = append(all, d)
 	}
 	slices.SortFunc(all, func(a, b donor) int {
-		return cmp.Or(compareBool(a.far, b.far), compareBool(a.later, b.later), cmp.Compare(a.busy, b.busy), cmp.Compare(a.lag>>20, b.lag>>20),
+		return cmp.Or(compareBool(a.far, b.far), compareBool(a.later, b.later), cmp.Compare(a.busy, b.busy),
+			cmp.Compare(a.lag>>20, b.lag>>20),
 			cmp.Compare(a.weight, b.weight), cmp.Compare(a.id, b.id))
 	})
 	ids := make([]uint64, len(all))
@@ -369,7 +382,8 @@ func (n *Node) askDonor(ctx context.Context, id uint64) (d donation, err error) 
 	return d, obey(body, &d) // what the copy's data follows may be told by a key that this version does not know
 }
 
-// donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the servers.
+// donate answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the
+// servers.
 func (n *Node) donate(ctx context.Context, to uint64) (d donation, err error) {
 	n.mu.Lock()
 	s, voids := n.lives.Status(), n.newVoidsLocked()
@@ -406,8 +420,9 @@ func (n *Node) seedViewLocked() *api.SeedView {
 	if s.donor == "" {
 		return nil
 	}
-	v := &api.SeedView{From: s.donor, Stage: strings.ToLower(s.progress.Stage), DoneBytes: s.progress.Done, TotalBytes: s.progress.Total,
-		Since: s.began}
+	v := &api.SeedView{From: s.donor, Stage: strings.ToLower(s.progress.Stage), DoneBytes: s.progress.Done,
+		TotalBytes: s.progress.Total,
+		Since:      s.began}
 	if took := time.Since(s.began).Seconds(); took >= 1 {
 		v.BytesPerSecond = uint64(float64(v.DoneBytes) / took)
 	}
@@ -430,10 +445,13 @@ func (n *Node) Reinit(ctx context.Context, req api.MemberRequest) (api.MemberRes
 	rctx, cancel := context.WithTimeout(ctx, reinitTimeout)
 	defer cancel()
 	if _, err := n.tr.Request(rctx, m.ID, reqReinit, nil); err != nil {
-		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).With("its data is as it was; see `trireme status`")
+		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).
+			With("its data is as it was; see `trireme status`")
 	}
-	n.history.add(n.askedEvent(ctx, "reinit", 0, m.Name+" throws its data away and is seeded again, on an operator's request"))
-	return n.members.Result(c.Version, m.Name, m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
+	n.history.add(n.askedEvent(ctx, "reinit", 0,
+		m.Name+" throws its data away and is seeded again, on an operator's request"))
+	return n.members.Result(c.Version, m.Name,
+		m.Name+" throws its data away and is seeded from another node; `trireme status --watch` shows how far it is"), nil
 }
 
 // mayReinit says why a member's data must be kept.
@@ -453,7 +471,8 @@ func (n *Node) mayReinit(m config.Member) error {
 		return api.Errorf(api.KindNotReady, "%s does not answer, so it cannot be told", m.Name).
 			With("start its daemon, or remove it and join it again under a new directory")
 	case c.Without(m.ID).Donors == 0:
-		return api.Errorf(api.KindNotReady, "no other data node is healthy: there is nothing to copy from").With("see `trireme status`")
+		return api.Errorf(api.KindNotReady, "no other data node is healthy: there is nothing to copy from").
+			With("see `trireme status`")
 	case s.Ready && s.Voter && !c.KeptWithout(m.ID):
 		return api.Errorf(api.KindNeeded, "%s's data is needed: without it %s", m.Name, c.WhyNotKept(m.ID)).
 			With("add a data node first, or bring back those that are down")

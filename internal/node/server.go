@@ -49,7 +49,8 @@ func (n *Node) watchLocked(l *lifecycle.Life) {
 	n.guard.Watch(fd)
 }
 
-// watch waits for the end of one incarnation, or of this daemon: a mysqld that was killed and whose disk hangs may not end before.
+// watch waits for the end of one incarnation, or of this daemon: a mysqld that was killed and whose disk hangs may not
+// end before.
 func (n *Node) watch(l *lifecycle.Life) {
 	polling, stop := context.WithCancel(n.ctx)
 	defer stop()
@@ -69,15 +70,17 @@ func (n *Node) watch(l *lifecycle.Life) {
 		exit, _ := l.Process().Exit()
 		n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.Incarnation)
 		if n.guard.Killed() {
-			n.log.Error("the guard killed mysqld: this daemon was stopped, or hung, for longer than its lease", "incarnation", l.Incarnation)
-			n.history.add(n.event("guard", 0, "the guard killed mysqld: the daemon was stopped, or hung, for longer than its lease"))
+			n.log.Error("the guard killed mysqld: this daemon was stopped, or hung, for longer than its lease", "incarnation",
+				l.Incarnation)
+			n.history.add(n.event("guard", 0,
+				"the guard killed mysqld: the daemon was stopped, or hung, for longer than its lease"))
 		}
 	}
 	n.poke()
 }
 
-// noteDying lets a fence and a hand-over begin before the kernel is done with mysqld. A server that is being seeded ends and starts as its
-// seeding wants.
+// noteDying lets a fence and a hand-over begin before the kernel is done with mysqld. A server that is being seeded
+// ends and starts as its seeding wants.
 func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
 	if s := n.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
@@ -88,7 +91,8 @@ func (n *Node) noteDying(l *lifecycle.Life) {
 	n.poke()
 }
 
-// judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets the feed begin.
+// judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets
+// the feed begin.
 func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 	if v := n.local.get().Diverged; v != nil {
 		n.fenceDiverged(l, *v) // a restart of mysqld would hide it
@@ -130,7 +134,8 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.lives.Change(func(s *lifecycle.Status) { s.Broken(fmt.Sprint(j.Problems)) })
 		n.gossip.Publish()
 		n.mu.Unlock()
-		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems, "rule", "S5")
+		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems,
+			"rule", "S5")
 		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
 		return
 	}
@@ -143,7 +148,8 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 // reportRejoin tells what the recovery did: the proof for the operator.
 func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack gtid.Set) {
 	n.log.Info("mysqld is a prefix of the committed log and is fed", "incarnation", l.Incarnation, "high", j.High,
-		"plugged", j.Plug.String(), "refed", j.Refeed.String(), "rolled_back", rolledBack.String(), "rolled_back_count", rolledBack.Count())
+		"plugged", j.Plug.String(), "refed", j.Refeed.String(), "rolled_back", rolledBack.String(), "rolled_back_count",
+		rolledBack.Count())
 	msg := fmt.Sprintf("mysqld (incarnation %d) rejoined", l.Incarnation)
 	if !rolledBack.Empty() {
 		msg += fmt.Sprintf("; %d transactions that Raft did not keep were rolled back", rolledBack.Count())
@@ -172,7 +178,7 @@ func (n *Node) probeServer() func(ctx context.Context) {
 	}
 }
 
-// restartServer ends a mysqld that serves nothing and does not get on; its end brings the next start.
+// restartServer ends a mysqld that serves nothing and makes no progress; its end brings the next start.
 func (n *Node) restartServer(reason string) {
 	l := n.lives.Life()
 	if l == nil {
@@ -183,8 +189,8 @@ func (n *Node) restartServer(reason string) {
 	n.endServer(l)
 }
 
-// endServer sends SIGKILL and waits a moment for the end. A process that hangs in the kernel, with its disk, can stay for longer: it does
-// nothing any more, and nobody waits for it.
+// endServer sends SIGKILL and waits a moment for the end. A process that hangs in the kernel, with its disk, can stay
+// for longer: it does nothing any more, and is not waited for.
 func (n *Node) endServer(l *lifecycle.Life) {
 	if err := l.Process().SendKill(); err != nil {
 		n.fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process
@@ -241,8 +247,8 @@ func (n *Node) followApplied(ctx context.Context, l *lifecycle.Life) {
 	}
 }
 
-// rateMeter measures how fast mysqld applies. It counts only while the backlog is long: otherwise the leader's speed would be
-// measured.
+// rateMeter measures how fast mysqld applies. It counts only while the backlog is long: otherwise the leader's speed
+// would be measured.
 type rateMeter struct {
 	at      time.Duration
 	applied uint64
@@ -279,8 +285,8 @@ func (n *Node) noteBacklogLocked(b ledger.Backlog) {
 // stallLimit is after how long without progress an applier that has something to apply is not called healthy any more.
 const stallLimit = 10 * time.Second
 
-// stalledLocked is for how long the applier has applied nothing of what waits; 0: it gets on, or has nothing to do. A
-// large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
+// stalledLocked is for how long the applier has applied nothing of what waits; 0: it makes progress, or has nothing to
+// do. A large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
 	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.delayLocked() > 0 {

@@ -43,8 +43,9 @@ func (n *Node) reachedHere(ctx context.Context, epoch string) (uint64, error) {
 
 // Outcome implements router.Outcomes.
 func (n sessionOutcomes) Outcome(ctx context.Context, sent router.Sent) router.Outcome {
-	o, err := n.reads.Outcome(ctx, api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread, Index: sent.Index,
-		Sole: sent.Others >= 0, Others: max(0, sent.Others)})
+	o, err := n.reads.Outcome(ctx, api.OutcomeQuery{Node: sent.Node, Epoch: sent.Epoch, Thread: sent.Thread,
+		Index: sent.Index,
+		Sole:  sent.Others >= 0, Others: max(0, sent.Others)})
 	switch {
 	case err != nil: // a follower, say, which takes no writes
 		n.log.Debug("outcome of a statement", "err", err)
@@ -53,7 +54,8 @@ func (n sessionOutcomes) Outcome(ctx context.Context, sent router.Sent) router.O
 	case o.Result == api.NotCommitted:
 		return router.OutcomeNotCommitted
 	default:
-		n.log.Info("the outcome of a statement is not known", "node", sent.Node, "epoch", sent.Epoch, "thread", sent.Thread, "why", o.Why)
+		n.log.Info("the outcome of a statement is not known", "node", sent.Node, "epoch", sent.Epoch, "thread", sent.Thread,
+			"why", o.Why)
 	}
 	return router.OutcomeUnknown
 }

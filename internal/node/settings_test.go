@@ -16,7 +16,8 @@ import (
 	"trireme/internal/transport"
 )
 
-// TestFetchHoldsNobodyUp: while another node takes its time to answer with newer settings, a change of the settings goes its way.
+// TestFetchHoldsNobodyUp: while another node takes its time to answer with newer settings, a change of the settings
+// goes its way.
 func TestFetchHoldsNobodyUp(t *testing.T) {
 	n := newTestNode(t)
 	newer := n.Settings().Clone()
@@ -52,8 +53,8 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestUnreadableSettings: a node that cannot read the settings in force stops, whether it has them from the log or from another node. Those of
-// before do not matter.
+// TestUnreadableSettings: a node that cannot read the settings in force stops, whether it has them from the log or from
+// another node. Those of before do not matter.
 func TestUnreadableSettings(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
@@ -61,7 +62,8 @@ func TestUnreadableSettings(t *testing.T) {
 	committed := func(body string) error {
 		m := raftlog.Meta{Kind: raftlog.Settings, Node: 2}
 		index := n.led.Index() + 1
-		return n.acks.OnCommitted([]*raftpb.Entry{{Index: &index, Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), body...)}})
+		return n.acks.OnCommitted([]*raftpb.Entry{{Index: &index, Term: new(uint64(1)),
+			Data: append(raftlog.AppendMeta(nil, &m), body...)}})
 	}
 	for _, body := range []string{`{"version":6,"members":"?"}`, `{"version":5,"needs":99}`} {
 		if err := committed(body); err != nil {
@@ -80,7 +82,8 @@ func TestUnreadableSettings(t *testing.T) {
 		t.Errorf("settings of version %d", got)
 	}
 
-	other := &slowPeer{settings: []byte(`{"version":7,"needs":99}`), asked: make(chan struct{}), answer: make(chan struct{})}
+	other := &slowPeer{settings: []byte(`{"version":7,"needs":99}`), asked: make(chan struct{}),
+		answer: make(chan struct{})}
 	close(other.answer)
 	connectTestPeer(t, n, other)
 	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: 7}}

@@ -17,11 +17,13 @@ const (
 	eventUp   = "up"
 )
 
-// sightGrace is for members whose first status is on its way to a new leader, and for restarts that nobody has to know of.
+// sightGrace is for members whose first status is on its way to a new leader, and for restarts that an operator need
+// not know of.
 const sightGrace = 2 * gossip.Lifetime
 
-// watchMembers records which members the leader loses sight of, and which it sees again. Only the leader does: otherwise each node would tell the
-// same. What the history says last of a member is what was known, whoever led then.
+// watchMembers records which members the leader loses sight of, and which it sees again. Only the leader does:
+// otherwise each node would tell the same. What the history says last of a member is what was known, whichever node led
+// then.
 func (n *Node) watchMembers(context.Context) {
 	n.mu.Lock()
 	if n.raft.Role != consensus.Leader || now() < n.leaderSince+sightGrace {
@@ -55,7 +57,8 @@ func (n *Node) watchMembers(context.Context) {
 		last := lastSight(events, name)
 		switch {
 		case s.up && last.Kind == eventDown:
-			e := n.event(eventUp, 0, fmt.Sprintf("%s is heard of again, %.0f s after it was lost", name, time.Since(last.Time).Seconds()))
+			e := n.event(eventUp, 0, fmt.Sprintf("%s is heard of again, %.0f s after it was lost", name, time.Since(last.Time).
+				Seconds()))
 			e.Member = name
 			n.history.add(e)
 		case !s.up && last.Kind != eventDown:

@@ -12,8 +12,8 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told it before; a node that does
-// not lead tells nothing, nor does one that has just been elected.
+// TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told
+// it before; a node that does not lead tells nothing, nor does one that has just been elected.
 func TestWatchMembers(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
@@ -67,17 +67,20 @@ func TestWatchMembers(t *testing.T) {
 	look("down db2", "up db2", "down db2", "up db2")
 }
 
-// TestUnreachedIsAWarning: who is heard of and cannot be reached gets a warning that names the address, in the view and in why-not.
+// TestUnreachedIsAWarning: who is heard of and cannot be reached gets a warning that names the address, in the view and
+// in why-not.
 func TestUnreachedIsAWarning(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
 	theirs := []string{"its clock is wrong"}
-	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
+	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(),
+		Status: gossip.Status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
 	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
 	const want = "db1 cannot reach it at 10.0.0.2:7306: no route to host"
 	for range 2 {
-		if m := n.View(t.Context()).Members[1]; len(m.Warnings) != 2 || m.Warnings[1] != want || strings.Contains(m.Reason, want) {
+		if m := n.View(t.Context()).Members[1]; len(m.Warnings) != 2 || m.Warnings[1] != want ||
+			strings.Contains(m.Reason, want) {
 			t.Errorf("%+v", m)
 		}
 		why, err := n.WhyNot(t.Context(), "db2")

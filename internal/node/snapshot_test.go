@@ -10,7 +10,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// TestSnapshotIsItsOwnBoundary: the ledger goes on behind the snapshot that it is told of, although the log was replaced once more by then.
+// TestSnapshotIsItsOwnBoundary: the ledger goes on behind the snapshot that it is told of, although the log was
+// replaced once more by then.
 func TestSnapshotIsItsOwnBoundary(t *testing.T) {
 	first, second := testSnapshots(t)
 	n := newTestNode(t, as(2))
@@ -75,10 +76,12 @@ func testSnapshots(t *testing.T) (first, second *raftpb.Snapshot) {
 
 // trxEntry is a small transaction in a log whose first entry is a barrier.
 func trxEntry(index uint64) *raftpb.Entry {
-	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4 + 100*(index-1)}, End: raftlog.Pos{File: 1, Off: 4 + 100*index}}
+	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4 + 100*(index-1)},
+		End: raftlog.Pos{File: 1, Off: 4 + 100*index}}
 	m.GTIDs = []gtid.Range{{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, First: int64(index), Last: int64(index)}}
 	if index == 1 {
-		m = raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4}, End: raftlog.Pos{File: 1, Off: 104}}
+		m = raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4},
+			End: raftlog.Pos{File: 1, Off: 104}}
 	}
 	data := append(raftlog.AppendMeta(nil, &m), fmt.Sprintf("%100d", index)...)
 	return &raftpb.Entry{Index: &index, Term: new(uint64(1)), Data: data}

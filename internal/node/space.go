@@ -13,8 +13,8 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// Free space below which a node should not lead, and above which it may again; of the raft log's disk, beside the next segment, whose
-// space is taken at once.
+// Free space below which a node should not lead, and above which it may again; of the raft log's disk, besides the next
+// segment, whose space is taken at once.
 const (
 	spaceLow      = 32 << 20 // bytes
 	spaceEnough   = 64 << 20
@@ -57,8 +57,8 @@ func (n *Node) disks() (out []api.DiskView) {
 	return out
 }
 
-// awaitSpace waits until the raft log's disk has room for one more segment. A daemon that ended because it had none must not start mysqld and
-// end again, over and over.
+// awaitSpace waits until the raft log's disk has room for one more segment. A daemon that ended because it had none
+// must not start mysqld and end again, over and over.
 func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) error {
 	for said := false; ; said = true {
 		free, err := logSpace(dir)
@@ -70,14 +70,15 @@ func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) 
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the disk of %s is full: %d MiB are free, %d are needed", dir, free>>20, need>>20), ctx.Err())
+			return errors.Join(fmt.Errorf("the disk of %s is full: %d MiB are free, %d are needed", dir, free>>20, need>>20),
+				ctx.Err())
 		case <-time.After(spaceInterval):
 		}
 	}
 }
 
-// watchSpace notes whether a disk of this node is nearly full: then another node should lead, as long as there is time to move leadership by
-// plan.
+// watchSpace notes whether a disk of this node is nearly full: then another node should lead, as long as there is time
+// to move leadership by plan.
 func (n *Node) watchSpace(context.Context) {
 	disks := n.disks()
 	n.load.disks.Store(&disks)

@@ -26,9 +26,11 @@ func (n *Node) myStatus() gossip.Status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
+	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows,
+		Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.Settings().Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound, Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
+		Settings: n.Settings().Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
+		Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	s.Left, s.Seen = n.gossip.Past()
 	s.Archive = n.gossip.Archive()
@@ -69,8 +71,10 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
 	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
-			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
-		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort, StreamPort: n.cfg.Router.StreamPort,
+			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit,
+			Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
+		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort,
+			StreamPort:  n.cfg.Router.StreamPort,
 			Connections: n.clients.connections, TiedSessions: n.clients.tied, FollowedSessions: n.clients.followed},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
@@ -223,7 +227,9 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke, changeStream{n}, reads.Router{Reads: n.reads, LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.recovery.Generation().NumberOf())}
+	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke,
+		changeStream{n}, reads.Router{Reads: n.reads, LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.recovery.Generation().
+			NumberOf())}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}
@@ -237,8 +243,8 @@ func (n *Node) routerConfig() (router.Config, error) {
 	return c, nil
 }
 
-// routerCertificate is what the router's clients are shown instead of the node's certificate; nil: that one. Who was given a certificate for mysqld
-// has clients that may know it.
+// routerCertificate is what the router's clients are shown instead of the node's certificate; nil: that one. Who was
+// given a certificate for mysqld has clients that may know it.
 func (n *Node) routerCertificate() (*tls.Certificate, error) {
 	r, o := n.cfg.Router, n.cfg.MySQL.Options
 	switch {
@@ -259,8 +265,8 @@ func (n *Node) routerCertificate() (*tls.Certificate, error) {
 	return nil, nil
 }
 
-// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a newer one. That this node
-// knows no leader makes nobody one: what it heard last may be seconds old.
+// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a
+// newer one. That this node knows no leader makes no other node one: what it heard last may be seconds old.
 func (n *Node) routerViewLocked(self gossip.Status) (v router.View, term uint64) {
 	var best gossip.Status
 	all := append([]gossip.Status{self}, n.gossip.Members()...)

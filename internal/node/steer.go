@@ -12,8 +12,8 @@ import (
 	"trireme/internal/node/membership"
 )
 
-// firstTakeover is expected of a failover before there was any, beside noticing the fault and applying a backlog: closing, votes, barrier,
-// opening writes, routers.
+// firstTakeover is expected of a failover before there was any, besides noticing the fault and applying a backlog:
+// closing, votes, barrier, opening writes, routers.
 const firstTakeover = 300 * time.Millisecond
 
 // usualTakeover is the median of that in the last failovers.
@@ -130,5 +130,6 @@ func (n *Node) forecast(v ha.View) api.FailoverView {
 	known := n.usualTakeover() + f.Apply
 	// A silent leader is forgotten a tick after the election timeout.
 	lost := known + n.cfg.Raft.ElectionTimeout() + n.cfg.Raft.Heartbeat()
-	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds(), HeavySeconds: f.Heavy.Seconds()}
+	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds(),
+		HeavySeconds: f.Heavy.Seconds()}
 }

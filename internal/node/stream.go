@@ -16,14 +16,17 @@ import (
 // streamServerID stands in events of the change stream that are in no log.
 const streamServerID = 1<<20 + 2
 
-// newPublisher serves this node's log to foreign replicas (docs/change-stream.md). A logger does so like any other node.
+// newPublisher serves this node's log to foreign replicas (docs/change-stream.md). A logger does so like any other
+// node.
 func (n *Node) newPublisher() *dump.Publisher {
 	version := ""
 	if n.bin.Path != "" {
 		version = n.bin.Version.String() + "-trireme"
 	}
-	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID, ServerVersion: version, Reserved: config.MaxMemberID,
-		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.declaredVoid, Report: n.streamFailed, Logger: n.log})
+	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID,
+		ServerVersion: version, Reserved: config.MaxMemberID,
+		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.declaredVoid,
+		Report: n.streamFailed, Logger: n.log})
 }
 
 // streamFailed is told that the committed log cannot be read as one.
@@ -69,11 +72,14 @@ func (f *feedLog) Close() {
 }
 
 var (
-	consumersDesc   = prometheus.NewDesc("trireme_stream_consumers", "Consumers of the change stream that this node serves.", nil, nil)
-	streamBehind    = prometheus.NewDesc("trireme_stream_behind_entries", "Committed log entries that the slowest of them has still to be sent.", nil, nil)
+	consumersDesc = prometheus.NewDesc("trireme_stream_consumers",
+		"Consumers of the change stream that this node serves.", nil, nil)
+	streamBehind = prometheus.NewDesc("trireme_stream_behind_entries",
+		"Committed log entries that the slowest of them has still to be sent.", nil, nil)
 	streamDumpsDesc = prometheus.NewDesc("trireme_stream_dumps_total", "Dumps that were begun.", nil, nil)
 	streamRefused   = prometheus.NewDesc("trireme_stream_refused_total", "Dumps that were refused.", nil, nil)
-	streamTrxDesc   = prometheus.NewDesc("trireme_stream_transactions_total", "Transactions sent to consumers of the change stream.", nil, nil)
+	streamTrxDesc   = prometheus.NewDesc("trireme_stream_transactions_total",
+		"Transactions sent to consumers of the change stream.", nil, nil)
 	streamBytesDesc = prometheus.NewDesc("trireme_stream_bytes_total", "Bytes of their events.", nil, nil)
 )
 
@@ -82,7 +88,8 @@ type streamCollector struct{ p *dump.Publisher }
 
 // Describe implements prometheus.Collector.
 func (c streamCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{consumersDesc, streamBehind, streamDumpsDesc, streamRefused, streamTrxDesc, streamBytesDesc} {
+	for _, d := range []*prometheus.Desc{consumersDesc, streamBehind, streamDumpsDesc, streamRefused, streamTrxDesc,
+		streamBytesDesc} {
 		out <- d
 	}
 }

@@ -50,8 +50,8 @@ func (r *transferRequest) finish(m moved) {
 	}
 }
 
-// takeRequestLocked is the operator's request that a switchover which begins now fulfils, or nil, and how long open transactions may go
-// on before it. A daemon that is stopping has no time.
+// takeRequestLocked is the operator's request that a switchover which begins now fulfils, or nil, and how long open
+// transactions may go on before it. A daemon that is stopping has no time.
 func (n *Node) takeRequestLocked(a ha.Action) (*transferRequest, time.Duration) {
 	switch r := n.request; {
 	case r != nil && r.to == a.To && r.term == a.Term:
@@ -73,7 +73,8 @@ func (n *Node) dropRequestLocked(term uint64) {
 
 // Patience of the parts of a switchover.
 const (
-	targetPatience   = 3 * time.Second        // for the target to apply what it has before writes close, and the rest behind it
+	// for the target to apply what it has before writes close, and the rest after it
+	targetPatience   = 3 * time.Second
 	closeBehind      = 20 * time.Millisecond  // in which the target applies the rest, before writes close
 	approachPatience = time.Second            // for it to come so close
 	trxInterval      = 25 * time.Millisecond  // between two looks at open transactions
@@ -81,9 +82,11 @@ const (
 	electPatience    = 2 * time.Second        // for the target to be elected
 )
 
-// switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close writes, drain, wait
-// until the target has applied everything, transfer. If a step fails before the transfer, writes open again in the same term.
-func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest, wait time.Duration) {
+// switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close
+// writes, drain, wait until the target has applied everything, transfer. If a step fails before the transfer, writes
+// open again in the same term.
+func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest,
+	wait time.Duration) {
 	m := n.moveLeadership(ctx, l, a, req, wait)
 	n.mu.Lock()
 	if req != nil {
@@ -144,8 +147,10 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	return nil
 }
 
-func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest, wait time.Duration) (m moved) {
-	// The target first, while writes go on: it must be alive and nearly there. Again after the waits, in which it may have died.
+func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest,
+	wait time.Duration) (m moved) {
+	// The target first, while writes go on: it must be alive and nearly there. Again after the waits, in which it may have
+	// died.
 	if m.err = n.askReady(ctx, a.To, "is not ready"); m.err != nil {
 		return m
 	}
@@ -185,8 +190,8 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 	return m
 }
 
-// beginClosing notes that writes are about to be closed, and why; causeLocked is asked with n.mu held. Nobody's OK is held back from here on:
-// a session that waits for one is not quiet, and read-only waits for it.
+// beginClosing notes that writes are about to be closed, and why; causeLocked is asked with n.mu held. No client's OK
+// is held back from here on: a session that waits for one is not quiet, and read-only waits for it.
 func (n *Node) beginClosing(causeLocked func() gossip.Leave) {
 	n.mu.Lock()
 	n.hold++
@@ -210,9 +215,9 @@ func (n *Node) askReady(ctx context.Context, to uint64, otherwise string) error 
 	return nil
 }
 
-// approach waits, while writes go on, until the target is so close behind that it applies the rest in a moment: each time it has applied
-// all that was committed, what came meanwhile is less, as long as it applies faster than clients write. If it does not, waiting longer
-// does not help.
+// approach waits, while writes go on, until the target lags so little that it applies the rest in a moment: each
+// time it has applied all that was committed, what came meanwhile is less, as long as it applies faster than clients
+// write. If it does not, waiting longer does not help.
 func (n *Node) approach(ctx context.Context, to uint64) error {
 	for began := now(); ; {
 		asked := now()
@@ -225,7 +230,8 @@ func (n *Node) approach(ctx context.Context, to uint64) error {
 	}
 }
 
-// awaitQuiet waits until no router has anything under way that it could hold: what goes on longer is rolled back, or gets an error.
+// awaitQuiet waits until no router has anything under way that it could hold: what goes on longer is rolled back, or
+// gets an error.
 func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Duration) {
 	for end := now() + patience; now() < end; {
 		n.mu.Lock()
@@ -256,9 +262,11 @@ func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) gossip.L
 	return gossip.Leave{Cause: a.Reason}
 }
 
-// awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile are not waited for.
+// awaitTransactions lets the transactions that are open now end by themselves, for a time. Those that begin meanwhile
+// are not waited for.
 func (n *Node) awaitTransactions(ctx context.Context, l *lifecycle.Life, wait time.Duration) {
-	// The end of the wait must not cut a query short: its connection would have to log in anew, while writes are being closed.
+	// The end of the wait must not cut a query short: its connection would have to log in again, while writes are being
+	// closed.
 	end := now() + wait
 	look := func() ([]mysqld.OpenTransaction, error) {
 		ctx, cancel := context.WithTimeout(ctx, lifecycle.AnswerPatience)
@@ -325,7 +333,7 @@ const (
 	reqDonate       uint8 = 2  // no body; answered with a donation
 	reqReinit       uint8 = 3  // no body; answered when the node has given its data up
 	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
-	reqForce        uint8 = 20 // body order; answered when the node does its part of a failover by hand
+	reqForce        uint8 = 20 // body order; answered when the node does its part of a forced failover
 	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
 )
 
@@ -440,7 +448,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
 		return fmt.Errorf("entry %d did not arrive in time", r.Index)
 	}
 	_, committed := n.led.Snapshot()
-	// What was committed behind r.Index is waited for too: it would have to be applied before writes open anyway.
+	// What was committed after r.Index is waited for too: it would have to be applied before writes open anyway.
 	left := committed.Subtract(l.Executed())
 	if left.Empty() {
 		return nil
@@ -468,7 +476,8 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, api.Errorf(api.KindInvalid, "open transactions are waited for up to %v, not %v", api.MaxTrxWait, wait)
 	}
 	if req.IfTerm != 0 && req.IfTerm != v.Raft.Term {
-		return res, api.Errorf(api.KindChanged, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term, req.IfTerm).
+		return res, api.Errorf(api.KindChanged, "it is term %d, not %d: leadership has moved meanwhile", v.Raft.Term,
+			req.IfTerm).
 			With("see `trireme status`; nothing is changed")
 	}
 	to, err := n.chooseTarget(v, req.To)
@@ -479,7 +488,8 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, err
 	}
 	res.To = n.memberName(to)
-	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait, result: make(chan moved, 1)}
+	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait,
+		result: make(chan moved, 1)}
 	n.mu.Lock()
 	if s := n.lives.Status(); n.request != nil || s.Phase() == ha.PhaseHandover {
 		n.mu.Unlock()
@@ -506,8 +516,8 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	return res, err
 }
 
-// awaitMoved waits for the outcome of a request. One that has not begun in time is taken back; a switchover that has begun goes on,
-// and what becomes of it is not known then.
+// awaitMoved waits for the outcome of a request. One that has not begun in time is taken back; a switchover that has
+// begun goes on, and what becomes of it is not known then.
 func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err error) {
 	select {
 	case m = <-r.result:
@@ -524,19 +534,23 @@ func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err
 	case n.request != r:
 		return <-r.result, nil // it has come just now
 	case r.begun:
-		return m, api.Errorf(api.KindTimeout, "the switchover to %s has begun and continues; its outcome is not known yet: %v", to, m.err).
-			With("see `trireme status`")
+		return m,
+			api.Errorf(api.KindTimeout, "the switchover to %s has begun and continues; its outcome is not known yet: %v", to,
+				m.err).
+				With("see `trireme status`")
 	}
 	n.request = nil
 	return m, nil
 }
 
 func underWay() error {
-	return api.Errorf(api.KindBusy, "another switchover is under way").With("wait for it to end, then look at `trireme status`")
+	return api.Errorf(api.KindBusy, "another switchover is under way").
+		With("wait for it to end, then look at `trireme status`")
 }
 
 // dryRun says what a switchover would do. refusal is why it would not be tried.
-func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error, res api.SwitchoverResult) (api.SwitchoverResult, error) {
+func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error,
+	res api.SwitchoverResult) (api.SwitchoverResult, error) {
 	if refusal != nil {
 		e, ok := errors.AsType[*api.Error](refusal)
 		if !ok || !e.Kind.Refused() {
@@ -569,7 +583,8 @@ const firstGap = 50 * time.Millisecond
 
 // usualGap is the median of the last switchovers' gaps.
 func (n *Node) usualGap() time.Duration {
-	gap, ok := usual(n.history.all(), func(e api.Event) (float64, bool) { return e.GapMS, e.Kind == eventSwitchover && e.Phases != nil })
+	gap, ok := usual(n.history.all(),
+		func(e api.Event) (float64, bool) { return e.GapMS, e.Kind == eventSwitchover && e.Phases != nil })
 	if !ok {
 		return firstGap
 	}
@@ -646,5 +661,6 @@ func (n *Node) awaitOpen(ctx context.Context, id uint64) (uint64, time.Duration,
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
-	return 0, now(), api.Errorf(api.KindTimeout, "%s was elected but has not opened writes yet", n.memberName(id)).With("see `trireme status`")
+	return 0, now(), api.Errorf(api.KindTimeout, "%s was elected but has not opened writes yet", n.memberName(id)).
+		With("see `trireme status`")
 }

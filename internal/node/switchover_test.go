@@ -12,8 +12,8 @@ import (
 	"trireme/internal/router"
 )
 
-// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever does not say so is waited for as long
-// as the bound is and no longer.
+// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever
+// does not say so is waited for as long as the bound is and no longer.
 func TestAwaitQuiet(t *testing.T) {
 	n := newTestNode(t)
 	n.router, n.hold = router.New(router.Config{Logger: n.log}), 4
@@ -40,8 +40,8 @@ func TestAwaitQuiet(t *testing.T) {
 	n.awaitQuiet(t.Context(), 7, time.Hour)
 }
 
-// A request is carried out in the term in which it was made, by a switchover to the node that it names, or not at all (S7). Its answer
-// says so, and does not call undone what goes on.
+// A request is carried out in the term in which it was made, by a switchover to the node that it names, or not at all
+// (S7). Its answer says so, and does not call undone what goes on.
 func TestSwitchoverRequest(t *testing.T) {
 	begin := func() (*Node, *transferRequest) {
 		r := &transferRequest{to: 2, term: 5, wait: 7 * time.Second, result: make(chan moved, 1)}

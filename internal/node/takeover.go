@@ -15,7 +15,7 @@ import (
 
 // Kinds of events that say who leads.
 const (
-	eventElection   = "election"   // nobody had led, or nobody knew
+	eventElection   = "election"   // no node had led, or none knew
 	eventFailover   = "failover"   // a leader was lost
 	eventSwitchover = "switchover" // a leader handed over on purpose
 )
@@ -23,7 +23,8 @@ const (
 // routePatience bounds the wait for the routers of the other nodes, whose time is part of the report only.
 const routePatience = 2 * time.Second
 
-// timeline is what this node sees of a change of leaders. Times are on CLOCK_BOOTTIME, 0 when it did not happen or is not known.
+// timeline is what this node sees of a change of leaders. Times are on CLOCK_BOOTTIME, 0 when it did not happen or is
+// not known.
 type timeline struct {
 	sign    time.Duration // last sign of life of the leader
 	left    time.Duration // the leader says that it stopped taking writes
@@ -35,8 +36,8 @@ type timeline struct {
 	routed  time.Duration // every live node's router has followed
 }
 
-// phases divides the time without writes. detect ends when the loss is known, to the leader itself or to others; close when the leader
-// has drained or fenced its mysqld and hands over; vote when this node is elected.
+// phases divides the time without writes. detect ends when the loss is known, to the leader itself or to others; close
+// when the leader has drained or fenced its mysqld and hands over; vote when this node is elected.
 func (t timeline) phases() api.Phases {
 	start := t.left
 	if start == 0 {
@@ -71,7 +72,7 @@ type takeover struct {
 	began       time.Duration
 	lost        string // how the leader before was lost, when that was seen
 	wished      bool   // an operator forced it
-	seenBy      string // who knows when the leader before last took writes; empty: nobody does
+	seenBy      string // who knows when the leader before last took writes; empty: no node does
 	seen        time.Duration
 }
 
@@ -130,7 +131,8 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	if e.From != "" && e.From != e.To {
 		e.Message = fmt.Sprintf("%s leads instead of %s: %s", e.To, e.From, e.Cause)
 	}
-	n.log.Info("took over", "term", t.term, "from", e.From, "kind", e.Kind, "cause", e.Cause, "phases", fmt.Sprintf("%+v", p))
+	n.log.Info("took over", "term", t.term, "from", e.From, "kind", e.Kind, "cause", e.Cause,
+		"phases", fmt.Sprintf("%+v", p))
 	n.history.add(e)
 }
 
@@ -156,15 +158,17 @@ func (n *Node) awaitRoutes(ctx context.Context, term uint64) time.Duration {
 	}
 }
 
-// explainRollbacks adds to each change of leaders what the leader before had to roll back when it came back: what its next rejoin says of the
-// incarnation that led. It is put together when the history is read, since a node can come back at any time.
+// explainRollbacks adds to each change of leaders what the leader before had to roll back when it came back: what its
+// next rejoin says of the incarnation that led. It is put together when the history is read, since a node can come back
+// at any time.
 func explainRollbacks(events []api.Event) {
 	for i := range events {
 		e := &events[i]
 		if e.FromIncarnation == 0 {
 			continue
 		}
-		// A switchover drains mysqld, and so may a fence: then all that it wrote had been committed, and it went on as it was.
+		// A switchover drains mysqld, and so may a fence: then all that it wrote had been committed, and it went on as it
+		// was.
 		drained := e.Kind == eventSwitchover
 		for _, o := range events {
 			if o.Node == e.From && o.Kind == "fence" && o.Term == e.FromTerm {
@@ -182,8 +186,8 @@ func explainRollbacks(events []api.Event) {
 	}
 }
 
-// ofIncarnation gives the part of a set that an incarnation made, whichever node's it was. more says that there may be more of it: the text
-// was shortened.
+// ofIncarnation gives the part of a set that an incarnation made, whichever node's it was. more says that there may be
+// more of it: the text was shortened.
 func ofIncarnation(text string, incarnation uint64) (count uint64, part string, more bool) {
 	if text, more = strings.CutSuffix(text, "…"); more {
 		text = text[:max(0, strings.LastIndexAny(text, ",:"))] // what is cut in its middle says something else
@@ -201,7 +205,7 @@ func ofIncarnation(text string, incarnation uint64) (count uint64, part string, 
 	return out.Count(), out.String(), more
 }
 
-// usual is the median of a figure of the newest events, in ms; ok is false when there is none.
+// usual is the median of a figure of the newest events, in ms; ok is false without any.
 func usual(events []api.Event, figure func(api.Event) (float64, bool)) (float64, bool) {
 	var found []float64
 	for _, e := range slices.Backward(events) {

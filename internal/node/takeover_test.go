@@ -28,14 +28,20 @@ func TestPhases(t *testing.T) {
 		sign, left, noticed, asked, elected, applied, opened, routed int
 		want                                                         api.Phases
 	}{
-		{"daemon killed", 10, 0, 60, 0, 100, 120, 150, 160, api.Phases{DetectMS: 50, VoteMS: 40, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
-		{"mysqld killed: the leader itself says so", 10, 20, 90, 80, 100, 120, 150, 160, api.Phases{CloseMS: 60, VoteMS: 20, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
-		{"it says so and hands over to nobody", 10, 20, 90, 0, 100, 120, 150, 160, api.Phases{VoteMS: 80, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"daemon killed", 10, 0, 60, 0, 100, 120, 150, 160, api.Phases{DetectMS: 50, VoteMS: 40, ApplyMS: 20, OpenMS: 30,
+			RouteMS: 10}},
+		{"mysqld killed: the leader itself says so", 10, 20, 90, 80, 100, 120, 150, 160,
+			api.Phases{CloseMS: 60, VoteMS: 20, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"it says so and hands over to nobody", 10, 20, 90, 0, 100, 120, 150, 160,
+			api.Phases{VoteMS: 80, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
 		{"nothing known", 0, 0, 0, 0, 100, 120, 150, 160, api.Phases{ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
-		{"no sign of life was noted", 0, 0, 60, 0, 100, 120, 150, 160, api.Phases{VoteMS: 40, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
-		{"noticed behind the election, by the clock of another goroutine", 10, 0, 130, 0, 100, 120, 150, 160, api.Phases{DetectMS: 90, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
+		{"no sign of life was noted", 0, 0, 60, 0, 100, 120, 150, 160, api.Phases{VoteMS: 40, ApplyMS: 20, OpenMS: 30,
+			RouteMS: 10}},
+		{"noticed behind the election, by the clock of another goroutine", 10, 0, 130, 0, 100, 120, 150, 160,
+			api.Phases{DetectMS: 90, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
 	} {
-		got := timeline{sign: at(c.sign), left: at(c.left), noticed: at(c.noticed), asked: at(c.asked), elected: at(c.elected), applied: at(c.applied),
+		got := timeline{sign: at(c.sign), left: at(c.left), noticed: at(c.noticed), asked: at(c.asked),
+			elected: at(c.elected), applied: at(c.applied),
 			opened: at(c.opened), routed: at(c.routed)}.phases()
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -44,13 +50,15 @@ func TestPhases(t *testing.T) {
 }
 
 func testEvent(i int) api.Event {
-	return api.Event{Time: time.Unix(int64(1000+i), 5), Kind: "test", Node: fmt.Sprint("n", i%3), Term: uint64(1 + i/100), Message: fmt.Sprint("event ", i)}
+	return api.Event{Time: time.Unix(int64(1000+i), 5), Kind: "test", Node: fmt.Sprint("n", i%3), Term: uint64(1 + i/100),
+		Message: fmt.Sprint("event ", i)}
 }
 
-// TestHistoryConverges: nodes that know different parts of the history know the same after they have asked each other, whatever the
-// order, and keep the newest of each sort.
+// TestHistoryConverges: nodes that know different parts of the history know the same after they have asked each other,
+// whatever the order, and keep the newest of each sort.
 func TestHistoryConverges(t *testing.T) {
-	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)), openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)),
+		openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
 	const all = 2*maxOthers + 300
 	old := api.Event{Time: time.Unix(1, 0), Kind: "failover", Node: "n1", Term: 1, To: "n1"}
 	b.add(old)
@@ -93,7 +101,8 @@ func TestHistoryConverges(t *testing.T) {
 	if writers != maxWriters {
 		t.Errorf("%d events of writers are kept", writers)
 	}
-	if len(got) != maxOthers+1 || got[0].Kind != "failover" || got[1].Message != fmt.Sprint("event ", all-maxOthers) || got[maxOthers].Message != fmt.Sprint("event ", all-1) {
+	if len(got) != maxOthers+1 || got[0].Kind != "failover" || got[1].Message != fmt.Sprint("event ", all-maxOthers) ||
+		got[maxOthers].Message != fmt.Sprint("event ", all-1) {
 		t.Fatalf("%d events: %+v, from %q to %q", len(got), got[0], got[1].Message, got[len(got)-1].Message)
 	}
 }
@@ -102,7 +111,8 @@ func TestHistoryConverges(t *testing.T) {
 func TestHistoryFile(t *testing.T) {
 	dir := t.TempDir()
 	a := openHistory(dir, slog.New(slog.DiscardHandler))
-	a.add(api.Event{Time: time.Now(), Kind: "failover", Node: "n1", Term: 7, GTIDs: strings.Repeat("x", 2*maxEventText), Phases: &api.Phases{VoteMS: 1.5}})
+	a.add(api.Event{Time: time.Now(), Kind: "failover", Node: "n1", Term: 7, GTIDs: strings.Repeat("x", 2*maxEventText),
+		Phases: &api.Phases{VoteMS: 1.5}})
 	a.add(testEvent(1))
 	a.save()
 	b := openHistory(dir, slog.New(slog.DiscardHandler))
@@ -124,8 +134,10 @@ func TestHistoryFile(t *testing.T) {
 
 // Whatever bytes a text holds, an event is the same one on the node that it was sent to.
 func TestHistoryTexts(t *testing.T) {
-	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)), openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
-	for i, text := range []string{"x" + strings.Repeat("é", maxEventText), "Duplicate entry '\xff\xfe' for key", strings.Repeat("\xff", maxEventText)} {
+	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)),
+		openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	for i, text := range []string{"x" + strings.Repeat("é", maxEventText), "Duplicate entry '\xff\xfe' for key",
+		strings.Repeat("\xff", maxEventText)} {
 		e := testEvent(i)
 		e.Message = text
 		a.add(e)
@@ -156,23 +168,29 @@ func TestExplainRollbacks(t *testing.T) {
 		want  api.RolledBack
 	}{
 		{"not back yet", lost, []api.Event{{Kind: "rejoin", Node: "n3", Incarnation: 9}}, api.RolledBack{}},
-		{"back with nothing to roll back", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6}}, api.RolledBack{Known: true}},
+		{"back with nothing to roll back", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6}},
+			api.RolledBack{Known: true}},
 		{"its own GTIDs only, at the first rejoin", lost, []api.Event{
 			{Kind: "rejoin", Node: "n1", Incarnation: 4, GTIDs: uuid(3) + ":1"},
 			{Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7-9," + uuid(3) + ":2"},
-			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":1-100"}}, api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9"}},
+			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":1-100"}},
+			api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9"}},
 		{"drained by its fence: it went on", lost, []api.Event{{Kind: "fence", Node: "n1", Term: 5, Drained: true},
 			{Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7-9"}}, api.RolledBack{Known: true}},
 		{"more than an event holds", lost, []api.Event{
 			{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7-9:12-13:150-1…"}},
 			api.RolledBack{Known: true, Count: 5, GTIDs: uuid(4) + ":7-9:12-13", More: true}},
-		{"cut in a UUID", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7-9," + uuid(5)[:20] + "…"}},
+		{"cut in a UUID", lost,
+			[]api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7-9," + uuid(5)[:20] + "…"}},
 			api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9", More: true}},
 		{"cut in the first number", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7…"}},
 			api.RolledBack{Known: true, More: true}},
-		{"a switchover", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil, api.RolledBack{Known: true}},
-		{"a switchover whose leader had to be fenced", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4},
-			[]api.Event{{Kind: "fence", Node: "n1", Term: 5}, {Kind: "rejoin", Node: "n1", Incarnation: 5, GTIDs: uuid(4) + ":7"}},
+		{"a switchover", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil,
+			api.RolledBack{Known: true}},
+		{"a switchover whose leader had to be fenced", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5,
+			FromIncarnation: 4},
+			[]api.Event{{Kind: "fence", Node: "n1", Term: 5}, {Kind: "rejoin", Node: "n1", Incarnation: 5,
+				GTIDs: uuid(4) + ":7"}},
 			api.RolledBack{Known: true, Count: 1, GTIDs: uuid(4) + ":7"}},
 	} {
 		events := append([]api.Event{c.first}, c.later...)

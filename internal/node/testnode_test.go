@@ -20,11 +20,12 @@ type testDir struct {
 	cluster *config.Cluster
 }
 
-// newTestNode makes a node as open does, db1 of db1, db2 and db3 unless the changes say something else. Nothing of it runs; openTestLog,
-// startTestRaft and the test add the parts that it needs.
+// newTestNode makes a node as open does, db1 of db1, db2 and db3 unless the changes say something else. Nothing of it
+// runs; openTestLog, startTestRaft and the test add the parts that it needs.
 func newTestNode(t testing.TB, changes ...func(*testDir)) *Node {
 	t.Helper()
-	d := &testDir{cfg: config.Default(), id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1, Role: config.RoleVoter},
+	d := &testDir{cfg: config.Default(), id: config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: 1,
+		Role: config.RoleVoter},
 		cluster: &config.Cluster{Version: 1, Name: "prod", ClusterID: 5}}
 	withMembers(testVoters(3)...)(d)
 	for _, change := range changes {
@@ -54,7 +55,8 @@ func newTestNode(t testing.TB, changes ...func(*testDir)) *Node {
 func testVoters(count int) (members []config.Member) {
 	for i := range count {
 		name := fmt.Sprint("db", i+1)
-		members = append(members, config.Member{ID: uint64(i + 1), Name: name, Role: config.RoleVoter, Peer: name + ":7306", API: name + ":8008",
+		members = append(members, config.Member{ID: uint64(i + 1), Name: name, Role: config.RoleVoter, Peer: name + ":7306",
+			API:       name + ":8008",
 			MySQLHost: name, MySQLPort: 3306})
 	}
 	return members
@@ -90,7 +92,8 @@ func openTestLog(t testing.TB, n *Node) {
 // startTestRaft runs raft on a node's log. It hears and reaches no other node; change is of what it would do otherwise.
 func startTestRaft(t testing.TB, n *Node, change func(*consensus.Config), boot ...raft.Peer) {
 	t.Helper()
-	c := consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: func([]*raftpb.Message) {}, OnFatal: func(err error) { t.Error(err) }, Logger: n.log}
+	c := consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: func([]*raftpb.Message) {},
+		OnFatal: func(err error) { t.Error(err) }, Logger: n.log}
 	if change != nil {
 		change(&c)
 	}

@@ -25,8 +25,9 @@ func (n *Node) twin(id uint64, addr string) {
 		return // it will be back
 	}
 	name := n.memberName(id)
-	text := fmt.Sprintf("two processes ran as %s; the one that was started later, which connected from %s, is refused: a copied folder or a cloned machine? "+
-		"Remove that copy; a new node joins by `trireme add` and `trireme join`", name, addr)
+	text :=
+		fmt.Sprintf("two processes ran as %s; the one that was started later, which connected from %s, is refused: a copied folder or a cloned machine? "+
+			"Remove that copy; a new node joins by `trireme add` and `trireme join`", name, addr)
 	n.log.Error(text, "peer", id)
 	e := n.event(eventTwin, 0, text)
 	e.Member = name
@@ -54,6 +55,8 @@ func (n *Node) twinWarningsLocked() (out []string) {
 
 // toldTwin ends this node: an older process has its identity. Two would break what each of them promises to the others.
 func (n *Node) toldTwin(by uint64, why string) {
-	n.fail(fmt.Errorf("%w: node %d says: %w: %s. Its folder %s is a copy, or the original: keep one of the two and remove the other; "+
-		"a new node joins by `trireme add` and `trireme join`", ErrFinal, by, transport.ErrTwin, why, n.cfg.Dir))
+	n.fail(
+		fmt.Errorf(
+			"%w: node %d says: %w: %s. Its folder %s is a copy, or the original: keep one of the two and remove the other; "+
+				"a new node joins by `trireme add` and `trireme join`", ErrFinal, by, transport.ErrTwin, why, n.cfg.Dir))
 }

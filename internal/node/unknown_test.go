@@ -19,8 +19,9 @@ func told(n *Node, id uint64, role string, term uint64, ago time.Duration) {
 	lag := 0.25
 	m, _ := n.Settings().MemberByID(id)
 	p := &gossip.Peer{Up: true, At: now() - ago}
-	p.Status = gossip.Status{Ready: true, Member: api.MemberView{Name: m.Name, Role: role, State: api.StateHealthy, DiskFull: "/srv",
-		Raft: api.RaftView{Term: term}, MySQL: &api.MySQLView{PID: 7, Epoch: "3", LagSeconds: &lag}}}
+	p.Status = gossip.Status{Ready: true, Member: api.MemberView{Name: m.Name, Role: role, State: api.StateHealthy,
+		DiskFull: "/srv",
+		Raft:     api.RaftView{Term: term}, MySQL: &api.MySQLView{PID: 7, Epoch: "3", LagSeconds: &lag}}}
 	if role == api.RoleLeader {
 		p.OpenTerm = term
 	}
@@ -55,13 +56,15 @@ func TestSilentMembersAreUnknown(t *testing.T) {
 	term := n.cons.Status().Term
 	told(n, 2, api.RoleLeader, term+1, time.Second)
 	told(n, 3, api.RoleFollower, term+1, 0)
-	if v, m := viewOf(t, n); v.Leader != "db2" || v.Doubt != "" || v.SeenBy != "db1" || m["db2"].State != api.StateHealthy || m["db1"].AgeSeconds != nil ||
+	if v, m := viewOf(t, n); v.Leader != "db2" || v.Doubt != "" || v.SeenBy != "db1" ||
+		m["db2"].State != api.StateHealthy || m["db1"].AgeSeconds != nil ||
 		m["db2"].AgeSeconds == nil || *m["db2"].AgeSeconds < 1 || *m["db2"].AgeSeconds > 30 {
 		t.Errorf("all are heard of: %+v", v)
 	}
 	told(n, 2, api.RoleLeader, term+1, 2*time.Second)
 	v, m := viewOf(t, n)
-	if x := m["db2"]; v.Leader != "" || v.Doubt != "" || x.State != api.StateUnknown || x.ReasonCode != ha.Unreachable || x.MySQL.LagSeconds != nil ||
+	if x := m["db2"]; v.Leader != "" || v.Doubt != "" || x.State != api.StateUnknown || x.ReasonCode != ha.Unreachable ||
+		x.MySQL.LagSeconds != nil ||
 		x.DiskFull != "" || x.MySQL.PID != 7 {
 		t.Errorf("db2 is silent: %+v", v)
 	}
@@ -74,7 +77,8 @@ func TestSilentMembersAreUnknown(t *testing.T) {
 		t.Errorf("a silent member could take over: %+v", p)
 	}
 	told(n, 3, api.RoleFollower, term+1, 2*gossip.Lifetime)
-	if v, m := viewOf(t, n); v.Doubt == "" || !strings.Contains(v.Doubt, "1 of 3") || m["db3"].State != api.StateDown || *m["db3"].AgeSeconds < 7 {
+	if v, m := viewOf(t, n); v.Doubt == "" || !strings.Contains(v.Doubt, "1 of 3") || m["db3"].State != api.StateDown ||
+		*m["db3"].AgeSeconds < 7 {
 		t.Errorf("neither is heard of: %+v", v)
 	}
 	// A leader that was cut off says so for a while, and another one leads a newer term.
@@ -92,7 +96,8 @@ func TestNothingHeardYet(t *testing.T) {
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
 	v, _ := viewOf(t, n)
-	if text := v.WritesWait(); !strings.Contains(v.Doubt, "db1 has not heard") || strings.Contains(text, "refused") || strings.Contains(text, "0 of 0") {
+	if text := v.WritesWait(); !strings.Contains(v.Doubt, "db1 has not heard") || strings.Contains(text, "refused") ||
+		strings.Contains(text, "0 of 0") {
 		t.Errorf("doubt %q; writes: %q", v.Doubt, text)
 	}
 }
@@ -113,7 +118,8 @@ func TestHealthyMoves(t *testing.T) {
 	}
 	n.srv.movedAt -= stallLimit + time.Second
 	n.noteBacklogLocked(ledger.Backlog{Applied: 5, Since: since, Bytes: 5 << 20})
-	if h, m := n.Local(), n.Self(t.Context()); h.State != api.StateCatchingUp || m.State != api.StateCatchingUp || !strings.Contains(m.Reason, "5.0 MiB") {
+	if h, m := n.Local(), n.Self(t.Context()); h.State != api.StateCatchingUp || m.State != api.StateCatchingUp ||
+		!strings.Contains(m.Reason, "5.0 MiB") {
 		t.Errorf("it stands still: %s, %s: %s", h.State, m.State, m.Reason)
 	}
 	if full, stalled := n.outOfSpace(); full != "" || !stalled {

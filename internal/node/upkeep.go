@@ -85,8 +85,8 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 	}
 }
 
-// tendApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up. While it does not
-// run, the node is no candidate.
+// tendApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up.
+// While it does not run, the node is no candidate.
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
 	s, failure := n.lives.Status(), n.srv.failure
@@ -127,7 +127,9 @@ func (n *Node) tendApplier(ctx context.Context) {
 	st, err := l.Admin().ReplicaStatus(ctx)
 	if err != nil { // one whose receiver waits for space does not tell
 		if stalled {
-			n.noteApplier(l, cmp.Or(full, "nothing is applied, and mysqld does not tell why; one that has waited for space continues within a minute"))
+			n.noteApplier(l,
+				cmp.Or(full,
+					"nothing is applied, and mysqld does not tell why; one that has waited for space continues within a minute"))
 		}
 		return
 	}

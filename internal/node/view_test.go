@@ -10,8 +10,8 @@ import (
 	"trireme/internal/consensus"
 )
 
-// TestAskingChangesNothing: a view that an operator, a scrape of the metrics or another task asks for takes note of nothing, neither of a new
-// term nor of a lease that is gone: only the loop does, in order.
+// TestAskingChangesNothing: a view that an operator, a scrape of the metrics or another task asks for takes note of
+// nothing, neither of a new term nor of a lease that is gone: only the loop does, in order.
 func TestAskingChangesNothing(t *testing.T) {
 	n := newTestNode(t, withMembers(testVoters(1)...))
 	openTestLog(t, n)

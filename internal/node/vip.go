@@ -15,18 +15,20 @@ import (
 	"trireme/internal/vip"
 )
 
-// readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not cut off for good.
+// readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not
+// cut off for good.
 const readLoan = 5 * time.Second
 
-// releasePatience is how long a fence waits for its addresses to go: the kernel's network configuration has one lock, which others hold too.
+// releasePatience is how long a fence waits for its addresses to go: the kernel's network configuration has one lock,
+// which others hold too.
 const releasePatience = 200 * time.Millisecond
 
-// addresses are the virtual ones, as far as this node has to do with them. The read-write ones belong to who takes writes; who gets which
-// read address is said by that node's status.
+// addresses are the virtual ones, as far as this node has to do with them. The read-write ones belong to who takes
+// writes; who gets which read address is said by that node's status.
 type addresses struct {
-	manager *vip.Manager // nil: there are none
+	manager *vip.Manager // nil: no virtual addresses
 	rw, ro  []netip.Addr
-	due     chan struct{} // tendVIP is to be called
+	due     chan struct{} // tendVIP has to be called
 
 	// Guarded by Node.mu.
 	given    map[netip.Addr]uint64 // read addresses, by this node as leader; nil: it is not
@@ -46,8 +48,9 @@ func (n *Node) startVIP() error {
 		return nil
 	}
 	n.vip = addresses{rw: bare(rw), ro: bare(ro), due: make(chan struct{}, 1)}
-	n.vip.manager = vip.New(vip.Config{Addresses: slices.Concat(rw, ro), Interface: n.cfg.VIP.Interface, May: n.mayHold, Member: n.memberByMAC,
-		Moved: n.noteMove, Logger: n.log})
+	n.vip.manager = vip.New(vip.Config{Addresses: slices.Concat(rw, ro), Interface: n.cfg.VIP.Interface, May: n.mayHold,
+		Member: n.memberByMAC,
+		Moved:  n.noteMove, Logger: n.log})
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.keepVIP(n.ctx) }()
 	return nil
@@ -65,7 +68,8 @@ func (n *Node) keepVIP(ctx context.Context) {
 	}
 }
 
-// tendVIPSoon is for the loop and for a promotion: the kernel may let a change of its addresses wait for seconds, and a loop that waits counts as dead.
+// tendVIPSoon is for the loop and for a promotion: the kernel may let a change of its addresses wait for seconds, and a
+// loop that waits counts as dead.
 func (n *Node) tendVIPSoon() {
 	select {
 	case n.vip.due <- struct{}{}:
@@ -81,7 +85,8 @@ func bare(list []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// guardCommand is how the guard process is started. It removes virtual addresses with mysqld, so it has to outlive this daemon then.
+// guardCommand is how the guard process is started. It removes virtual addresses with mysqld, so it has to outlive this
+// daemon then.
 func (n *Node) guardCommand() (command []string, outlive bool) {
 	command = []string{"/proc/self/exe", "guard", "--node", n.id.Name}
 	for _, a := range slices.Concat(n.vip.rw, n.vip.ro) {
@@ -90,7 +95,8 @@ func (n *Node) guardCommand() (command []string, outlive bool) {
 	return command, n.vip.manager != nil
 }
 
-// mayHold says whether an address may be here at this moment: it is asked by the manager right before it binds or renews one (S10).
+// mayHold says whether an address may be here at this moment: it is asked by the manager right before it binds or
+// renews one (S10).
 func (n *Node) mayHold(a netip.Addr) bool {
 	lease := n.cons.HoldsLease()
 	n.mu.Lock()
@@ -102,8 +108,8 @@ func (n *Node) mayHold(a netip.Addr) bool {
 	return slices.Contains(n.vip.lent, a) && (n.vip.given == nil || lease)
 }
 
-// tendVIP wants what this node should have. The read-write addresses are wanted from the beginning of a promotion, so that nothing but the
-// binding is left to do when writes are open; they go by dropVIP.
+// tendVIP wants what this node should have. The read-write addresses are wanted from the beginning of a promotion, so
+// that nothing but the binding is left to do when writes are open; they go by dropVIP.
 func (n *Node) tendVIP() {
 	if n.vip.manager == nil {
 		return
@@ -123,8 +129,9 @@ func (n *Node) tendVIP() {
 	n.showVIP()
 }
 
-// dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes back by tendVIP. A kernel that
-// takes longer than releasePatience is not waited for: mysqld has to be fenced whatever becomes of its addresses, which nobody renews any more.
+// dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes
+// back by tendVIP. A kernel that takes longer than releasePatience is not waited for: mysqld has to be fenced whatever
+// becomes of its addresses, which are not renewed any more.
 func (n *Node) dropVIP() {
 	if n.vip.manager == nil {
 		return
@@ -141,11 +148,13 @@ func (n *Node) dropVIP() {
 	select {
 	case <-released:
 	case <-time.After(releasePatience):
-		n.log.Error("the kernel does not remove virtual addresses in time; going on without", "addresses", slices.Concat(n.vip.rw, n.vip.ro))
+		n.log.Error("the kernel does not remove virtual addresses in time; going on without", "addresses",
+			slices.Concat(n.vip.rw, n.vip.ro))
 	}
 }
 
-// giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them when there is none.
+// giveReadsLocked spreads the read addresses over the followers that serve reads, as the leader; this node has them
+// without one.
 func (n *Node) giveReadsLocked() {
 	if s := n.lives.Status(); len(n.vip.ro) == 0 || !s.TakesWrites() {
 		n.vip.given = nil
@@ -189,7 +198,8 @@ func (n *Node) readsLocked() map[string]uint64 {
 	return out
 }
 
-// borrowReadsLocked takes what the leader gives this node, and keeps it for a while when nobody says so any more.
+// borrowReadsLocked takes what the leader gives this node, and keeps it for a while when the leader does not say so any
+// more.
 func (n *Node) borrowReadsLocked() {
 	_, ready := n.readyLocked()
 	if s := n.lives.Status(); n.stopping || !ready && s.Phase() == ha.PhaseNone || s.Phase() == ha.PhaseFencing {
@@ -249,13 +259,15 @@ func (n *Node) access(a netip.Addr) string {
 	return "read-only"
 }
 
-// showVIP takes over what the status says of this node's addresses: the manager must not be asked with mu held, as it asks mayHold.
+// showVIP takes over what the status says of this node's addresses: the manager must not be asked with mu held, as it
+// asks mayHold.
 func (n *Node) showVIP() {
 	var views []api.VIPView
 	var warnings []string
 	for _, s := range n.vip.manager.States() {
 		a := s.Prefix.Addr()
-		views = append(views, api.VIPView{Address: a.String(), Access: n.access(a), Held: s.Held, Interface: s.Interface, MAC: s.MAC, Problem: s.Problem})
+		views = append(views, api.VIPView{Address: a.String(), Access: n.access(a), Held: s.Held, Interface: s.Interface,
+			MAC: s.MAC, Problem: s.Problem})
 		if s.Problem != "" {
 			warnings = append(warnings, fmt.Sprintf("virtual address %s is not held: %s", a, s.Problem))
 		}
@@ -264,7 +276,10 @@ func (n *Node) showVIP() {
 	defer n.mu.Unlock()
 	for _, p := range n.gossip.Peers() {
 		if m := p.Member; p.Fresh() && m.MySQL != nil && !sameVIPs(views, m.VIPs) {
-			warnings = append(warnings, fmt.Sprintf("the virtual addresses in the settings file of %s are others than here; [vip] should be the same on all nodes", m.Name))
+			warnings = append(warnings,
+				fmt.Sprintf(
+					"the virtual addresses in the settings file of %s are others than here; [vip] should be the same on all nodes",
+					m.Name))
 		}
 	}
 	if !slices.Equal(views, n.vip.views) || !slices.Equal(warnings, n.vip.warnings) {

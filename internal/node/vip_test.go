@@ -35,7 +35,8 @@ func vipNode(t *testing.T) *Node {
 	return n
 }
 
-// TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when nobody else can have them.
+// TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when nobody else
+// can have them.
 func TestGiveReads(t *testing.T) {
 	n := vipNode(t)
 	n.giveReadsLocked()
@@ -63,7 +64,8 @@ func TestGiveReads(t *testing.T) {
 	}
 }
 
-// TestBorrowReads: a follower has what the leader of its term gives it, keeps it for a while without a leader, and not while it serves nothing.
+// TestBorrowReads: a follower has what the leader of its term gives it, keeps it for a while without a leader, and not
+// while it serves nothing.
 func TestBorrowReads(t *testing.T) {
 	n := vipNode(t)
 	lent := func(what string, want ...netip.Addr) {
@@ -90,8 +92,8 @@ func TestBorrowReads(t *testing.T) {
 	lent("mysqld is down")
 }
 
-// TestAddressesHoldNobodyUp: a kernel that lets a change of its addresses wait keeps neither the loop, whose signs of life mysqld lives by, nor a
-// fence.
+// TestAddressesHoldNobodyUp: a kernel that lets a change of its addresses wait keeps neither the loop, whose signs of
+// life mysqld lives by, nor a fence.
 func TestAddressesHoldNobodyUp(t *testing.T) {
 	n := vipNode(t)
 	p := netip.MustParsePrefix("127.77.0.100/8")

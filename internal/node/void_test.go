@@ -47,7 +47,8 @@ func TestTakeVoids(t *testing.T) {
 // later, is another one, and wins.
 func TestTakeTolerant(t *testing.T) {
 	g := gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 1)}, GNO: 7}
-	n := newTestNode(t, func(d *testDir) { d.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9, Tolerant: true}) })
+	n := newTestNode(t,
+		func(d *testDir) { d.cluster.DeclareVoid(config.Void{GTID: g.String(), Index: 9, Tolerant: true}) })
 	if n.declaredVoid(g) || n.followsTolerant(g) {
 		t.Error("consumers of the change stream get it as it is, and it is not taken up yet")
 	}
@@ -75,7 +76,8 @@ func TestWhyNotTolerant(t *testing.T) {
 		number    int
 		statement string
 		may       bool
-	}{{1452, "", true}, {1451, "", true}, {1032, "", true}, {1062, "", true}, {3819, "", false}, {1452, "ALTER TABLE t", false}, {1146, "", false}} {
+	}{{1452, "", true}, {1451, "", true}, {1032, "", true}, {1062, "", true}, {3819, "", false},
+		{1452, "ALTER TABLE t", false}, {1146, "", false}} {
 		b := &api.BlockedView{ApplyErrorView: api.ApplyErrorView{Number: c.number, Statement: c.statement}}
 		if err := whyNotTolerant(b); (err == nil) != c.may {
 			t.Errorf("%d %s: %v", c.number, c.statement, err)

@@ -31,7 +31,8 @@ func TestRaftWithoutMySQL(t *testing.T) {
 	if n.lives.Life() != nil {
 		t.Fatal("there is a mysqld")
 	}
-	n.stepRaft(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(9))})
+	n.stepRaft(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+		Term: new(uint64(9))})
 	eventually(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"trireme/internal/api"
 )
 
-// warnings lets periodic work tell of a problem once, and again only when it has changed or was gone in between. The zero value is ready.
+// warnings lets periodic work tell of a problem once, and again only when it has changed or was gone in between. The
+// zero value is ready.
 type warnings struct {
 	mu   sync.Mutex
 	last map[string]error // by what was tried
@@ -26,8 +27,8 @@ func (w *warnings) isNew(what string, err error) bool {
 	return kindOfProblem(err) != kindOfProblem(told) && err != nil
 }
 
-// kindOfProblem is equal for problems that need not be told one after the other: what ran out of time names another entry
-// each time.
+// kindOfProblem is equal for problems that need not be told one after the other: what ran out of time names another
+// entry each time.
 func kindOfProblem(err error) string {
 	switch {
 	case err == nil:

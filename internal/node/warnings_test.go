@@ -20,8 +20,8 @@ func TestWarningsAreTold(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{"disk", nil, false}, {"disk", a, true}, {"disk", a, false}, {"link", a, true}, {"disk", b, true}, {"disk", nil, false}, {"disk", b, true},
-		{"disk", late, true}, {"disk", later, false}, {"disk", a, true},
+		{"disk", nil, false}, {"disk", a, true}, {"disk", a, false}, {"link", a, true}, {"disk", b, true},
+		{"disk", nil, false}, {"disk", b, true}, {"disk", late, true}, {"disk", later, false}, {"disk", a, true},
 	} {
 		if got := w.isNew(step.what, step.err); got != step.want {
 			t.Errorf("step %d: %+v: %t", i, step, got)

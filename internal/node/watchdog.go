@@ -10,10 +10,11 @@ import (
 	"trireme/internal/systemd"
 )
 
-// watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine get on. What the guard
-// does for a node that serves (S10), within a lease, the manager does for one that does not, within a minute: it starts the daemon anew.
+// watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine
+// get on. What the guard does for a node that serves (S10), within a lease, the manager does for one that does not,
+// within a minute: it starts the daemon again.
 //
-// A disk or a mysqld that hangs is no reason to be started anew, and holds up neither of the two.
+// A disk or a mysqld that hangs is no reason for a restart, and holds up neither of the two.
 type watchdog struct {
 	manager *systemd.Manager
 	proof   atomic.Pointer[func(context.Context) error] // nil: no node runs now, one is being opened or closed

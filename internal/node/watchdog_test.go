@@ -13,7 +13,8 @@ import (
 	"trireme/internal/systemd"
 )
 
-// TestWatchdogIsFedOnProof: each look that the node passes feeds the manager once, one that it fails does not, and while no node runs it is fed.
+// TestWatchdogIsFedOnProof: each look that the node passes feeds the manager once, one that it fails does not, and
+// while no node runs it is fed.
 func TestWatchdogIsFedOnProof(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})

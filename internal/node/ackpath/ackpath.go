@@ -4,11 +4,11 @@
 //
 // Raft's apply goroutine brings committed entries in order. Each goes into the ledger first, then to the host, which
 // counts it and takes new settings. An entry that ends with a transaction of this node's own mysqld lets commits go on:
-// at once, or when must_ack and commit_zones are met, or after the delay that lag_objective asks for. Acknowledgements are
-// cumulative: the OK of an entry is that of all before it, so they may overtake each other.
+// at once, or when must_ack and commit_zones are met, or after the delay that lag_objective asks for. Acknowledgements
+// are cumulative: the OK of an entry is that of all before it, so they may overtake each other.
 //
-// Whatever held an OK back, the last step looks again whether this node is still the leader of the term that proposed the
-// entry, and whether the mysqld that wrote it still runs (ledger.Ack).
+// Whatever held an OK back, the last step looks again whether this node is still the leader of the term that proposed
+// the entry, and whether the mysqld that wrote it still runs (ledger.Ack).
 package ackpath
 
 import (
@@ -57,7 +57,7 @@ type Entry struct {
 // Host is the rest of the member.
 type Host interface {
 	Raft() Raft
-	// Leading is the mysqld that runs here; ok is false when there is none.
+	// Leading is the mysqld that runs here; ok is false when no mysqld leads.
 	Leading() (l Leading, ok bool)
 	// Committed is told of each entry, in order, before it is acknowledged. An error ends the node.
 	Committed(e Entry) error
@@ -148,8 +148,8 @@ func holdBack(term uint64, m *raftlog.Meta) held {
 	return held{term, raftlog.Meta{Node: m.Node, Incarnation: m.Incarnation, End: m.End}}
 }
 
-// Acknowledge lets mysqld go on with what is committed: only in the term that proposed it and only to the incarnation that
-// wrote it (S1).
+// Acknowledge lets mysqld go on with what is committed: only in the term that proposed it and only to the incarnation
+// that wrote it (S1).
 func (p *Path) Acknowledge(entryTerm uint64, m *raftlog.Meta) {
 	if uint64(m.Node) != p.self {
 		return

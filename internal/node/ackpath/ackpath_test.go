@@ -67,7 +67,8 @@ func (h *testHost) Ack(_ uint64, end raftlog.Pos) error {
 
 // barrier begins the stream of node 1's incarnation 3 in term 7.
 func barrier() *raftpb.Entry {
-	m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 3, Start: raftlog.Pos{File: 1, Off: 4}, End: raftlog.Pos{File: 1, Off: 4}}
+	m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 3, Start: raftlog.Pos{File: 1, Off: 4},
+		End: raftlog.Pos{File: 1, Off: 4}}
 	return &raftpb.Entry{Index: new(uint64(1)), Term: new(uint64(7)), Data: raftlog.AppendMeta(nil, &m)}
 }
 
@@ -77,7 +78,8 @@ func transaction(index uint64, flags raftlog.Flags) *raftpb.Entry {
 	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 3, Flags: flags,
 		Start: raftlog.Pos{File: 1, Off: from}, End: raftlog.Pos{File: 1, Off: from + 100}}
 	m.AddGTID(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, 3)}, GNO: int64(index)})
-	return &raftpb.Entry{Index: &index, Term: new(uint64(7)), Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)}
+	return &raftpb.Entry{Index: &index, Term: new(uint64(7)),
+		Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)}
 }
 
 func commit(t *testing.T, p *Path, entries ...*raftpb.Entry) {
@@ -91,7 +93,8 @@ func commit(t *testing.T, p *Path, entries ...*raftpb.Entry) {
 func TestOneOKForMany(t *testing.T) {
 	p, h := newTestPath()
 	commit(t, p, barrier(), transaction(2, 0), transaction(3, 0))
-	if !slices.Equal(h.acked, []uint64{204}) || !slices.Equal(h.committed, []uint64{1, 2, 3}) || p.Settled() != 7 || h.woken != 1 {
+	if !slices.Equal(h.acked, []uint64{204}) || !slices.Equal(h.committed, []uint64{1, 2, 3}) || p.Settled() != 7 ||
+		h.woken != 1 {
 		t.Errorf("%+v, settled %d", h, p.Settled())
 	}
 	commit(t, p, transaction(4, raftlog.FlagUnfinished))

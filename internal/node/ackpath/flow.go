@@ -13,13 +13,14 @@ import (
 // flowQuiet is for how long commits have not been slowed when that is said.
 const flowQuiet = 10 * time.Second
 
-// flow holds the OKs of commits back for lag_objective (ha.FlowDelay). Without a delay the commit path reads one number.
+// flow holds the OKs of commits back for lag_objective (ha.FlowDelay). Without a delay the commit path reads one
+// number.
 type flow struct {
 	delay atomic.Int64 // ns
 
 	mu     sync.Mutex
 	held   held          // the newest that was held back
-	view   *api.FlowView // as status shows it; nil: nothing is to be slowed
+	view   *api.FlowView // as status shows it; nil: nothing is slowed
 	slowed time.Duration // when commits were last slowed (CLOCK_BOOTTIME); 0: they are not, and it was said
 }
 
@@ -33,7 +34,7 @@ const (
 	SlowingEnded
 )
 
-// Slow sets by how much commits are slowed. backlog is what the node that is furthest behind has still to apply, as it
+// Slow sets by how much commits are slowed. backlog is what the slowest node still has to apply, as it
 // asks for.
 func (p *Path) Slow(objective time.Duration, node string, backlog time.Duration) Slowing {
 	d := ha.FlowDelay(objective, backlog)
@@ -41,7 +42,8 @@ func (p *Path) Slow(objective time.Duration, node string, backlog time.Duration)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.delay.Store(int64(d))
-	f.view = &api.FlowView{ObjectiveSeconds: objective.Seconds(), Node: node, BacklogSeconds: backlog.Seconds(), DelaySeconds: d.Seconds()}
+	f.view = &api.FlowView{ObjectiveSeconds: objective.Seconds(), Node: node, BacklogSeconds: backlog.Seconds(),
+		DelaySeconds: d.Seconds()}
 	switch {
 	case d > 0 && f.slowed == 0:
 		f.slowed = now()
@@ -63,7 +65,7 @@ func (p *Path) SlowNothing() {
 	p.flow.view, p.flow.slowed = nil, 0
 }
 
-// Flow is what status shows, nil when nothing is to be slowed.
+// Flow is what status shows, nil when nothing is slowed.
 func (p *Path) Flow() *api.FlowView {
 	p.flow.mu.Lock()
 	defer p.flow.mu.Unlock()

@@ -23,8 +23,8 @@ const (
 	RuleOn  = "rule-on"
 )
 
-// rules holds the acknowledgements of commits that do not meet must_ack or commit_zones yet. The gate says which; here are
-// its lock, its clock and its words. Without a rule the commit path looks at on and at nothing else.
+// rules holds the acknowledgements of commits that do not meet must_ack or commit_zones yet. The gate says which; here
+// are its lock, its clock and its words. Without a rule the commit path looks at on and at nothing else.
 type rules struct {
 	on atomic.Bool
 	of *config.Cluster // whose rules are set; only TickRules uses it
@@ -150,8 +150,8 @@ func RulesOf(c *config.Cluster) (r ha.CommitRules, names map[uint64]string) {
 	return r, names
 }
 
-// TickRules takes the cluster settings, suspends rules that commits have waited for too long, brings them back when they
-// are met, and tells the host of it.
+// TickRules takes the cluster settings, suspends rules that commits have waited for too long, brings them back when
+// they are met, and tells the host of it.
 func (p *Path) TickRules(c *config.Cluster) {
 	r := &p.rules
 	if c == r.of && !r.on.Load() {
@@ -224,8 +224,10 @@ func (p *Path) tellRule(s ha.RuleState, m consensus.Matches, commit uint64) {
 	switch {
 	case s.Suspended && s.Waiting > 0:
 		kind = RuleOff
-		text = fmt.Sprintf("%s is suspended: %s waited for %.1f s (%s); OKs are given by plain majority until it is met again", name,
-			commits(s.Waiting), s.Waited.Seconds(), why)
+		text =
+			fmt.Sprintf("%s is suspended: %s waited for %.1f s (%s); OKs are given by plain majority until it is met again",
+				name,
+				commits(s.Waiting), s.Waited.Seconds(), why)
 	case s.Suspended:
 		kind = RuleOff
 		text = fmt.Sprintf("%s is set and not in force yet (%s); OKs are given by plain majority until it is met", name, why)
@@ -256,7 +258,8 @@ func (p *Path) showRules(states []ha.RuleState, m consensus.Matches, commit uint
 	defer r.mu.Unlock()
 	v := &api.CommitRulesView{GraceSeconds: r.of.CommitGrace().Seconds(), Rules: []api.CommitRuleView{}}
 	for i, s := range states {
-		one := api.CommitRuleView{Rule: r.nameLocked(s.CommitRule), Waiting: s.Waiting, WaitingSeconds: s.Waited.Seconds(), Why: whys[i]}
+		one := api.CommitRuleView{Rule: r.nameLocked(s.CommitRule), Waiting: s.Waiting, WaitingSeconds: s.Waited.Seconds(),
+			Why: whys[i]}
 		if before, ok := r.suspended[s.CommitRule]; ok && s.Suspended {
 			one = before
 		}
@@ -277,7 +280,8 @@ type Wait struct {
 }
 
 func (w Wait) String() string {
-	return fmt.Sprintf("%s wait for %s, the oldest for %.1f s; after %v the rule is suspended", commits(w.Entries), w.Rule, w.For.Seconds(), w.Grace)
+	return fmt.Sprintf("%s wait for %s, the oldest for %.1f s; after %v the rule is suspended", commits(w.Entries), w.Rule,
+		w.For.Seconds(), w.Grace)
 }
 
 // LongestWait is what keeps commits waiting now.

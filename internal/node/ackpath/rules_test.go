@@ -15,10 +15,13 @@ import (
 // rest.
 func TestRulesAreTakenOver(t *testing.T) {
 	c := &config.Cluster{CommitZones: 2, Members: []config.Member{
-		{ID: 1, Name: "n1", Role: config.RoleVoter, Zone: "a"}, {ID: 2, Name: "n2", Role: config.RoleVoter, Zone: "b", MustAck: true},
-		{ID: 3, Name: "n3", Role: config.RoleLogger, MustAck: true}, {ID: 4, Name: "n4", Role: config.RoleVoter, MustAck: true, Removing: true}}}
+		{ID: 1, Name: "n1", Role: config.RoleVoter, Zone: "a"}, {ID: 2, Name: "n2", Role: config.RoleVoter,
+			Zone: "b", MustAck: true},
+		{ID: 3, Name: "n3", Role: config.RoleLogger, MustAck: true}, {ID: 4, Name: "n4", Role: config.RoleVoter,
+			MustAck: true, Removing: true}}}
 	wanted, _ := RulesOf(c)
-	if len(wanted.MustAck) != 2 || wanted.Zones != 2 || wanted.Grace != config.DefaultCommitGrace || len(wanted.ZoneOf) != 2 {
+	if len(wanted.MustAck) != 2 || wanted.Zones != 2 || wanted.Grace != config.DefaultCommitGrace ||
+		len(wanted.ZoneOf) != 2 {
 		t.Fatalf("%+v", wanted)
 	}
 	p, h := newTestPath()
@@ -48,8 +51,8 @@ func TestRulesAreTakenOver(t *testing.T) {
 	}
 }
 
-// TestRuleInForceIsTakenOver: a rule that was in force on the leader before, and was only not met yet by what was older, is
-// asked for. When it is met that is told.
+// TestRuleInForceIsTakenOver: a rule that was in force on the leader before, and was only not met yet by what was
+// older, is asked for. When it is met that is told.
 func TestRuleInForceIsTakenOver(t *testing.T) {
 	c := &config.Cluster{Members: []config.Member{{ID: 1, Name: "n1", Role: config.RoleVoter},
 		{ID: 3, Name: "n3", Role: config.RoleVoter, MustAck: true}}}

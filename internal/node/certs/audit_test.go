@@ -33,7 +33,8 @@ func TestOrdersAreInTheHistory(t *testing.T) {
 		cs.Audited(v)
 	}
 	want := []string{"pause automatic failover was paused for 1h0m0s by token ops (operator)",
-		"settings settings were changed: failback_after=1m lag_objective=4s by operator", "token token eyes (viewer) was made by operator"}
+		"settings settings were changed: failback_after=1m lag_objective=4s by operator",
+		"token token eyes (viewer) was made by operator"}
 	if !slices.Equal(h.recorded, want) {
 		t.Errorf("%q", h.recorded)
 	}
@@ -55,7 +56,8 @@ func TestAuditLog(t *testing.T) {
 	if len(lines) != 2 || json.Unmarshal(lines[0], &first) != nil || json.Unmarshal(lines[1], &second) != nil {
 		t.Fatalf("%s", b)
 	}
-	if first.State != "done" || first.Node != "db1" || first.Time.IsZero() || string(first.Request) != `{"to":"n2"}` || second.State != "refused" || second.Error != "no" || second.Via != "n2" {
+	if first.State != "done" || first.Node != "db1" || first.Time.IsZero() || string(first.Request) != `{"to":"n2"}` ||
+		second.State != "refused" || second.Error != "no" || second.Via != "n2" {
 		t.Errorf("%s", b)
 	}
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {

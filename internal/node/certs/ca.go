@@ -14,8 +14,8 @@ import (
 	"trireme/internal/pki"
 )
 
-// ReqCAKey is a request between daemons: the digest of a CA; answered with that CA's key, as far as the node has it. Only
-// members can ask.
+// ReqCAKey is a request between daemons: the digest of a CA; answered with that CA's key, as far as the node has it.
+// Only members can ask.
 const ReqCAKey uint8 = 40
 
 // askTimeout bounds the search for the key of a new CA.
@@ -37,7 +37,7 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 	if ch == nil {
 		only := c.CA
 		if only == "" {
-			only = before.Trusts[0] // what was added came behind it
+			only = before.Trusts[0] // what was added came after it
 		}
 		if len(before.Trusts) == 1 && before.Trusts[0] == only || !cs.current(c, leader) {
 			return nil
@@ -75,7 +75,8 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 	if !ch.Finish || leader != cs.id.ID {
 		return nil
 	}
-	if wait := cs.lacking(c, func(s gossip.CAStatus) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
+	if wait := cs.lacking(c,
+		func(s gossip.CAStatus) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
 		return fmt.Errorf("waiting for certificates of the new CA, mysqld's too, on %s", strings.Join(wait, ", "))
 	}
 	err = cs.host.Change(ctx, func(c *config.Cluster) error {
@@ -91,8 +92,8 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 	return err
 }
 
-// current says whether nobody who is heard of has newer settings, the leader (raft id; 0: none) among them. By settings
-// of before, which a node may start with if it could not save its copy, it would end its trust in those whom it needs
+// current says whether no node that is heard of has newer settings, the leader (raft id; 0: none) among them. By older
+// settings, which a node may start with if it could not save its copy, it would end its trust in those whom it needs
 // to hear of newer ones.
 func (cs *Certs) current(c *config.Cluster, leader uint64) bool {
 	peers := cs.host.Peers()
@@ -119,8 +120,9 @@ func (cs *Certs) fetchCAKey(ctx context.Context, of string) ([]byte, error) {
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", m.Name, e))
 	}
-	return nil, fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, take the change back, trireme cert new-ca --abort: %w",
-		errors.Join(errs...))
+	return nil,
+		fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, take the change back, trireme cert new-ca --abort: %w",
+			errors.Join(errs...))
 }
 
 // CAKeyFor answers another member, who has the key of the present CA already, as long as it lacks the new one: who has
@@ -189,7 +191,8 @@ const EventCA = "ca"
 func (cs *Certs) beginCA(ctx context.Context) error {
 	c := cs.host.Settings()
 	if c.CAChange != nil {
-		return api.Errorf(api.KindBusy, "a change of the CA is under way since %s", c.CAChange.Since.UTC().Format(time.DateTime)).
+		return api.Errorf(api.KindBusy, "a change of the CA is under way since %s", c.CAChange.Since.UTC().
+			Format(time.DateTime)).
 			With("see `trireme cert ca`; end it with `trireme cert new-ca --finish`, or --abort")
 	}
 	if wait := cs.lacking(c, func(s gossip.CAStatus) bool { return len(s.Trusts) == 1 }); len(wait) > 0 {
@@ -203,7 +206,8 @@ func (cs *Certs) beginCA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cs.bundle.Trust(cs.cfg.TLSDir(), ca.CertPEM(), key, time.Now()); err != nil { // first: nobody else has the key
+	// first: no other node has the key
+	if err := cs.bundle.Trust(cs.cfg.TLSDir(), ca.CertPEM(), key, time.Now()); err != nil {
 		return err
 	}
 	err = cs.host.Change(ctx, func(c *config.Cluster) error {
@@ -253,7 +257,8 @@ func (cs *Certs) CA(context.Context) api.CAView {
 		v.Since, v.Finish = &ch.Since, ch.Finish
 		v.Next, _ = pki.DigestOf([]byte(ch.Cert))
 	}
-	v.Rotating = c.Rotate || len(cs.lacking(c, func(s gossip.CAStatus) bool { return c.CloneHash == "" || s.Clone == c.CloneHash })) > 0
+	v.Rotating = c.Rotate ||
+		len(cs.lacking(c, func(s gossip.CAStatus) bool { return c.CloneHash == "" || s.Clone == c.CloneHash })) > 0
 	for _, m := range c.Members {
 		s, p := api.CANode{Name: m.Name}, peers[m.ID]
 		switch {

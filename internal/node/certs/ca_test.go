@@ -43,7 +43,8 @@ func TestStaleSettingsKeepTrust(t *testing.T) {
 		}
 	}
 	h.peers, h.raft.Leader = gossip.Peers{2: heard(3)}, 2
-	if err := cs.stepCA(t.Context()); err != nil || len(cs.bundle.Trusted()) != 1 || cs.bundle.Trusted()[0] != old.Digest() {
+	if err := cs.stepCA(t.Context()); err != nil || len(cs.bundle.Trusted()) != 1 ||
+		cs.bundle.Trusted()[0] != old.Digest() {
 		t.Errorf("by present ones: %v, trusts %v", err, cs.bundle.Trusted())
 	}
 
@@ -52,7 +53,8 @@ func TestStaleSettingsKeepTrust(t *testing.T) {
 	if err := cs.bundle.GoOver(cs.cfg.TLSDir(), next.Digest(), nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := cs.stepCA(t.Context()); err == nil || len(cs.bundle.Trusted()) != 2 { // never changed, say the settings: the old one is the CA
+	// never changed, say the settings: the old one is the CA
+	if err := cs.stepCA(t.Context()); err == nil || len(cs.bundle.Trusted()) != 2 {
 		t.Errorf("gone over, and by settings without a change: %v, trusts %v", err, cs.bundle.Trusted())
 	}
 }

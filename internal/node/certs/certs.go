@@ -183,12 +183,15 @@ func (cs *Certs) renew() {
 	case err == nil:
 		cs.log.Info("this node has a new certificate", "hosts", cs.hosts(), "until", cs.bundle.NotAfter())
 	case cs.bundle.Due(time.Now()):
-		warning = fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", cs.bundle.NotAfter().UTC().Format(time.DateOnly), err)
+		warning = fmt.Sprintf("this node's certificate ends on %s and cannot be renewed: %v", cs.bundle.NotAfter().UTC().
+			Format(time.DateOnly), err)
 		cs.log.Error(warning)
 	case cs.bundle.Names(cs.hosts()): // revoked, or a peer does not take it
-		cs.log.Error("this node could not renew its certificate; nodes that do not trust the present one refuse it", "err", err)
+		cs.log.Error("this node could not renew its certificate; nodes that do not trust the present one refuse it",
+			"err", err)
 	default:
-		cs.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind", "err", err)
+		cs.log.Warn("this node's certificate does not name the hosts by which it is reached; Trireme's own links do not mind",
+			"err", err)
 	}
 	cs.mu.Lock()
 	cs.warning = warning

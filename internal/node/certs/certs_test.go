@@ -34,12 +34,14 @@ func newTestCerts(t *testing.T) (*Certs, *testHost, *pki.CA) {
 	t.Helper()
 	h := &testHost{settings: &config.Cluster{Version: 3, NextID: 4}, peers: gossip.Peers{2: heard(0), 3: heard(0)}}
 	for id := uint64(1); id <= 3; id++ {
-		h.settings.Members = append(h.settings.Members, config.Member{ID: id, Name: fmt.Sprint("db", id), Role: config.RoleVoter})
+		h.settings.Members = append(h.settings.Members, config.Member{ID: id, Name: fmt.Sprint("db", id),
+			Role: config.RoleVoter})
 	}
 	h.raft.Voters = []uint64{1, 2, 3}
 	cfg := config.Default()
 	cfg.Dir = t.TempDir()
-	cs := New(cfg, config.Identity{Cluster: "shop", Name: "db1", ID: 1, Role: config.RoleVoter}, h, slog.New(slog.DiscardHandler))
+	cs := New(cfg, config.Identity{Cluster: "shop", Name: "db1", ID: 1, Role: config.RoleVoter}, h,
+		slog.New(slog.DiscardHandler))
 	ca := newTestCA(t)
 	issue(t, cs, ca, time.Now())
 	return cs, h, ca

@@ -40,14 +40,19 @@ func (cs *Certs) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Rev
 	switch {
 	case isNode:
 		r.ID, r.Name = m.ID, m.Name
-		res.Message = fmt.Sprintf("the certificates of node %s (id %d) are revoked: no node connects to it any more, and its daemon ends", m.Name, m.ID)
-		res.Advice = fmt.Sprintf("it is a member still, and counts as down: trireme remove %s; then it can join again, under a new id", m.Name)
+		res.Message =
+			fmt.Sprintf("the certificates of node %s (id %d) are revoked: no node connects to it any more, and its daemon ends",
+				m.Name, m.ID)
+		res.Advice =
+			fmt.Sprintf("it is a member still, and counts as down: trireme remove %s; then it can join again, under a new id",
+				m.Name)
 	case serialText.MatchString(serial):
 		r.Serial = serial
 		res.Message = "the certificate with serial " + serial + " is revoked: no node takes it any more"
 		res.Advice = "if a node shows it at present, that node signs itself another one"
 	default:
-		return res, api.Errorf(api.KindNotFound, "%q is neither a node nor a serial number; nodes are %s", req.What, strings.Join(now.Names(), " ")).
+		return res, api.Errorf(api.KindNotFound, "%q is neither a node nor a serial number; nodes are %s", req.What,
+			strings.Join(now.Names(), " ")).
 			With("`trireme cert show` and the daemon's log tell serial numbers")
 	}
 	res.Serial, res.Node = r.Serial, r.Name
@@ -115,7 +120,7 @@ const shutOutPatience = time.Minute
 
 // ToldRevoked: a peer does not take this node's certificate. A copy of it may have been revoked while this node was
 // away, so it signs itself another one. If most of the others refuse that, too, it is this node that is meant. One
-// alone may lie; its word counts when nobody else is there for long: most of those whom a node knew may be no members
+// alone may lie; its word counts when no other node is there for long: most of those whom a node knew may be no members
 // any more either, when it comes back.
 func (cs *Certs) ToldRevoked(by uint64, why string) {
 	members, peers := cs.host.Settings().Members, cs.host.Peers()

@@ -178,7 +178,7 @@ func (cs *Certs) announced(digest string) bool {
 	return known
 }
 
-// Proof is by what this node's mysqld is known. Before the first look nobody is to be taken for it.
+// Proof is by what this node's mysqld is known. Before the first look no server is accepted as it.
 func (cs *Certs) Proof() *api.MySQLProof {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

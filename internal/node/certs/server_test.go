@@ -38,7 +38,8 @@ func TestServerCertIsRenewed(t *testing.T) {
 	}
 	cs.server.Store(nil)
 	cs.renewServer()
-	if w := cs.Warnings(); len(w) != 1 || !strings.Contains(w[0], "mysqld cannot be given a certificate") || len(cs.ServerTLS()) != 0 {
+	if w := cs.Warnings(); len(w) != 1 || !strings.Contains(w[0], "mysqld cannot be given a certificate") ||
+		len(cs.ServerTLS()) != 0 {
 		t.Errorf("warnings %v", w)
 	}
 }
@@ -53,7 +54,8 @@ func TestAnnounced(t *testing.T) {
 			t.Error("at once")
 		}
 	}
-	if p := cs.Proof(); len(p.Certificates) != 2 || p.Certificates[0] != "old" || p.Certificates[1] != "new" || p.Key != "k" {
+	if p := cs.Proof(); len(p.Certificates) != 2 || p.Certificates[0] != "old" || p.Certificates[1] != "new" ||
+		p.Key != "k" {
 		t.Errorf("%+v", p)
 	}
 	cs.shown.nextAt -= cs.announce

@@ -18,7 +18,8 @@ func (cs *Certs) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenR
 		return api.TokenResult{}, err
 	}
 	if req.Life < 0 || req.Life > 0 && req.Life < minTokenLife {
-		return api.TokenResult{}, api.Errorf(api.KindInvalid, "a token lives for %s or longer, not %s", minTokenLife, req.Life)
+		return api.TokenResult{}, api.Errorf(api.KindInvalid, "a token lives for %s or longer, not %s", minTokenLife,
+			req.Life)
 	}
 	text, hash := pki.NewAPIToken()
 	t := config.APIToken{Name: req.Name, Role: req.Role, Hash: hash, Made: time.Now().UTC().Round(0)}
@@ -27,10 +28,12 @@ func (cs *Certs) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenR
 	}
 	err := cs.host.Change(ctx, func(c *config.Cluster) error {
 		if slices.ContainsFunc(c.APITokens, func(o config.APIToken) bool { return o.Name == t.Name }) {
-			return api.Errorf(api.KindAlready, "there is a token %q already", t.Name).With("remove it first (trireme token remove %s), or choose another name", t.Name)
+			return api.Errorf(api.KindAlready, "there is a token %q already", t.Name).
+				With("remove it first (trireme token remove %s), or choose another name", t.Name)
 		}
 		if len(c.APITokens) >= config.MaxAPITokens {
-			return api.Errorf(api.KindConflict, "there are %d tokens, which is the most", len(c.APITokens)).With("remove one that is not used any more")
+			return api.Errorf(api.KindConflict, "there are %d tokens, which is the most", len(c.APITokens)).
+				With("remove one that is not used any more")
 		}
 		c.APITokens = append(c.APITokens, t)
 		return nil

@@ -9,10 +9,12 @@ import (
 	"trireme/internal/api"
 )
 
-// NoteBackup answers what a backup tells of itself. A copy becomes an event of the history, which all nodes keep. How far
-// the log is archived changes all the time: it goes from node to node with their status, and the backup tells it again
-// after a restart.
-func (g *Gossip) NoteBackup(record func(api.Event), event func(kind string, index uint64, message string) api.Event) func(context.Context, api.BackupReport) (api.BackupResult, error) {
+// NoteBackup answers what a backup tells of itself. A copy becomes an event of the history, which all nodes keep. How
+// far the log is archived changes all the time: it goes from node to node with their status, and the backup tells it
+// again after a restart.
+func (g *Gossip) NoteBackup(record func(api.Event),
+	event func(kind string, index uint64, message string) api.Event) func(context.Context,
+	api.BackupReport) (api.BackupResult, error) {
 	return func(_ context.Context, r api.BackupReport) (res api.BackupResult, err error) {
 		if err := r.Check(time.Now()); err != nil {
 			return res, err
@@ -53,7 +55,8 @@ func (g *Gossip) Backup(history []api.Event) *api.BackupView {
 
 // BackupAge is the metric.
 var BackupAge = prometheus.NewDesc("trireme_backup_age_seconds",
-	"Age of the newest copy that a backup has made, and of the archive of the log, as trireme backup told.", []string{"part"}, nil)
+	"Age of the newest copy that a backup has made, and of the archive of the log, as trireme backup told.",
+	[]string{"part"}, nil)
 
 // CollectBackup gives no series for what is not known: that has no age.
 func CollectBackup(v *api.BackupView, out chan<- prometheus.Metric) {

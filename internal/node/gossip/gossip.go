@@ -75,7 +75,7 @@ func New(cfg config.Node, id config.Identity, led *ledger.Ledger, host Host, log
 // Publish has the others told of this node's status at the loop's next turn.
 func (g *Gossip) Publish() { g.changed.Store(true) }
 
-// Due says whether the others are to be told now.
+// Due says whether it is time to tell the others.
 func (g *Gossip) Due() bool {
 	if !g.changed.Swap(false) && now() <= g.told+Interval {
 		return false
@@ -111,7 +111,7 @@ func (g *Gossip) Clocks() map[uint64]time.Duration {
 	return all
 }
 
-// Behind is for how long the oldest commit that the leader has told of, and that is not here yet, has been waited for.
+// Behind is how long this node has waited for the oldest commit that the leader has told of and that is not here yet.
 func (g *Gossip) Behind() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,7 +204,8 @@ func (g *Gossip) View(m config.Member) api.MemberView {
 	var v api.MemberView
 	switch fresh := p.Fresh(); {
 	case m.Pending && !fresh:
-		v = api.DownView(m, "it has joined and was never started; start its daemon, or take it out with `trireme remove "+m.Name+"`")
+		v = api.DownView(m, "it has joined and was never started; start its daemon, or take it out with `trireme remove "+
+			m.Name+"`")
 		v.ReasonCode = api.NeverStarted
 	case !fresh:
 		v = api.DownView(m, p.Silence())

@@ -22,11 +22,13 @@ type testHost struct {
 func newTest(t *testing.T) (*Gossip, *testHost) {
 	h := &testHost{settings: &config.Cluster{}}
 	for id := range uint64(3) {
-		h.settings.Members = append(h.settings.Members, config.Member{ID: id + 1, Name: fmt.Sprint("db", id+1), Role: config.RoleVoter})
+		h.settings.Members = append(h.settings.Members, config.Member{ID: id + 1, Name: fmt.Sprint("db", id+1),
+			Role: config.RoleVoter})
 	}
 	cfg := config.Default()
 	cfg.Dir = t.TempDir()
-	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}), h, slog.New(slog.DiscardHandler)), h
+	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}), h,
+		slog.New(slog.DiscardHandler)), h
 }
 
 func (h *testHost) Settings() *config.Cluster { return h.settings }
@@ -63,7 +65,8 @@ func TestSnapshotStays(t *testing.T) {
 	if len(all) != 1 || all[2] != db2 || db2.Settings != 1 || !db2.Fresh() {
 		t.Errorf("%+v", db2)
 	}
-	if p := g.Peers()[2]; p.Settings != 2 || p.Since != since || p.Fresh() || !p.Gone || len(h.heard) != 3 || h.woken != 1 {
+	if p := g.Peers()[2]; p.Settings != 2 || p.Since != since || p.Fresh() || !p.Gone || len(h.heard) != 3 ||
+		h.woken != 1 {
 		t.Errorf("%+v, heard %d times, woken %d times", p, len(h.heard), h.woken)
 	}
 }

@@ -73,7 +73,8 @@ func TestClockDifference(t *testing.T) {
 func TestAgedView(t *testing.T) {
 	told := 2.0
 	at := now()
-	p := &Peer{At: at - 5*time.Second, Status: Status{Member: api.MemberView{Role: api.RoleFollower, MySQL: &api.MySQLView{LagSeconds: &told}}}}
+	p := &Peer{At: at - 5*time.Second,
+		Status: Status{Member: api.MemberView{Role: api.RoleFollower, MySQL: &api.MySQLView{LagSeconds: &told}}}}
 	if got := *p.agedView().MySQL.LagSeconds; got < 7 || got > 7+(now()-at).Seconds() || told != 2 {
 		t.Error(got, told)
 	}

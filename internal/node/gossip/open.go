@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// How long nobody took writes, and since when, must be known after an outage in which every daemon that saw its begin
+// How long no node took writes, and since when, must be known after an outage in which every daemon that saw its begin
 // has ended. So each node keeps the last moment at which it knew somebody to take writes: in its status, for those
 // who saw less, and in a file, for its next life. The file is not fsynced: a power loss makes the outage a little
 // longer than it was, and nothing rests on it.
@@ -18,7 +18,7 @@ const openInterval = 5 * time.Second
 // past is who took writes, as far as this node knows.
 type past struct {
 	open struct {
-		id, term uint64 // who took writes last, and in which term; 0: nobody since this daemon started
+		id, term uint64 // who took writes last, and in which term; 0: none since this daemon started
 		cause    string // of its loss, when that was seen to happen
 	}
 	loss   Loss // of open
@@ -181,7 +181,7 @@ func (g *Gossip) SeeOpen(own uint64) error {
 }
 
 // LastOpen is when the leader of a term was last known to take writes, by any node that this one hears, and who knows
-// that; empty: nobody does. It has to be asked before this node takes writes itself.
+// that; empty: no node does. It has to be asked before this node takes writes itself.
 func (g *Gossip) LastOpen(term uint64) (at time.Duration, by string) {
 	if _, seen := g.Past(); seen.Term == term {
 		at, by = now()-time.Since(seen.At), g.id.Name

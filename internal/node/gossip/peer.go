@@ -62,7 +62,7 @@ func (p *Peer) differs(q *Peer) bool {
 		p.Member.State != q.Member.State || !maps.Equal(p.Reads, q.Reads) || p.Lagging != q.Lagging || !p.Up
 }
 
-// Lag is how far a peer's mysqld is behind by now; false: it does not know.
+// Lag is how far a peer's mysqld lags by now; false: it does not know.
 func (p *Peer) Lag() (time.Duration, bool) {
 	if my := p.Member.MySQL; my != nil && my.LagSeconds != nil {
 		return agedLag(time.Duration(*my.LagSeconds*float64(time.Second)), now()-p.At), true

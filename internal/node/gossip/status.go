@@ -11,19 +11,23 @@ import (
 
 // Status is what each daemon tells all others, at every change that they wait for and a few times a second.
 type Status struct {
-	Member    api.MemberView `json:"member"`
-	Leader    uint64         `json:"leader"`               // raft id, 0 when it knows none
-	OpenTerm  uint64         `json:"open_term"`            // its mysqld takes writes in this term; 0: it does not
-	Handover  bool           `json:"handover"`             // a planned switchover is under way: hold, do not cut
-	Ready     bool           `json:"ready"`                // its mysqld is judged and fed
-	Unready   ha.Reason      `json:"unready"`              // not Ready: why
-	Rate      float64        `json:"rate"`                 // entries per second that its mysqld applied when it last had a backlog; 0: not known
-	Heavy     time.Duration  `json:"heavy_ns,omitempty"`   // about how long its mysqld needs for what is heavy in its backlog
-	LargeRate float64        `json:"large_rate,omitempty"` // bytes per second of large transactions that its mysqld applies; 0: not known
-	Lagging   time.Duration  `json:"lagging_ns,omitempty"` // how long its backlog will take, when the leader should mind it (ha.Laggard)
-	Flow      *api.FlowView  `json:"flow,omitempty"`       // of the leader
-	Clock     time.Time      `json:"clock,omitzero"`       // its time of day as this is sent
-	Epoch     string         `json:"epoch"`                // of its mysqld, for routers
+	Member   api.MemberView `json:"member"`
+	Leader   uint64         `json:"leader"`    // raft id, 0 when it knows none
+	OpenTerm uint64         `json:"open_term"` // its mysqld takes writes in this term; 0: it does not
+	Handover bool           `json:"handover"`  // a planned switchover is under way: hold, do not cut
+	Ready    bool           `json:"ready"`     // its mysqld is judged and fed
+	Unready  ha.Reason      `json:"unready"`   // not Ready: why
+	// entries per second that its mysqld applied when it last had a backlog; 0: not known
+	Rate float64 `json:"rate"`
+	// about how long its mysqld needs for what is heavy in its backlog
+	Heavy time.Duration `json:"heavy_ns,omitempty"`
+	// bytes per second of large transactions that its mysqld applies; 0: not known
+	LargeRate float64 `json:"large_rate,omitempty"`
+	// how long its backlog will take, when the leader should mind it (ha.Laggard)
+	Lagging time.Duration `json:"lagging_ns,omitempty"`
+	Flow    *api.FlowView `json:"flow,omitempty"` // of the leader
+	Clock   time.Time     `json:"clock,omitzero"` // its time of day as this is sent
+	Epoch   string        `json:"epoch"`          // of its mysqld, for routers
 	Known
 	Routed uint64 `json:"routed"` // term of the leader that its router leads to; 0: none
 	// Quiet is the term of the leader whose sessions its router holds, with nothing under way; 0: none.
@@ -33,9 +37,10 @@ type Status struct {
 	Full     bool   `json:"full"`              // a disk is nearly full: it should not lead
 	Settings uint64 `json:"settings"`          // version of the cluster settings it has
 	// Rules are the commit rules as they are on the leader; nil elsewhere and without any.
-	Rules    *api.CommitRulesView `json:"rules,omitempty"`
-	Timeout  time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
-	KeepFrom uint64               `json:"keep_from"`           // lowest index that its recovery may need (S8); 0: not known
+	Rules   *api.CommitRulesView `json:"rules,omitempty"`
+	Timeout time.Duration        `json:"election_timeout_ns"` // its raft.election_timeout_ms
+	// lowest index that its recovery may need (S8); 0: not known
+	KeepFrom uint64 `json:"keep_from"`
 	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil:
 	// it gives none.
 	Reads map[string]uint64 `json:"reads,omitempty"`

@@ -63,7 +63,7 @@ func (t *binlogTail) readFile(path string) {
 				return
 			}
 			t.gtids.Add(asm.Trx().GTID)
-			// The GTID event knows how long its transaction is: the next one lies behind it.
+			// The GTID event knows how long its transaction is: the next one comes after it.
 			if skip := int64(asm.Trx().TransactionLength); skip > int64(h.EventSize) {
 				off += skip
 				asm.Reset()
@@ -76,7 +76,7 @@ func (t *binlogTail) readFile(path string) {
 }
 
 // onlyControlEvents says whether mysqld's binary log holds nothing between two positions but the events that begin and
-// end its files: after a rotation, or at the beginning, the log's end lies behind the last transaction.
+// end its files: after a rotation, or at the beginning, the log's end comes after the last transaction.
 func onlyControlEvents(dir string, from, to raftlog.Pos) bool {
 	for pos := from; ; pos = (raftlog.Pos{File: pos.File + 1, Off: 4}) {
 		end, ok := controlRun(filepath.Join(dir, fmt.Sprintf("binlog.%06d", pos.File)), int64(pos.Off))

@@ -78,7 +78,8 @@ func (l *Life) judge(ctx context.Context) (*ledger.Judgement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node.json: inherited: %w", err)
 	}
-	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Base: s.Base, Durable: state.Durable,
+	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index,
+		Base: s.Base, Durable: state.Durable,
 		XARecover: XIDKeys(xids), Inherited: inherited, Local: state.Harmless(s.Cluster, s.Node)}
 	marks := ledger.Marker{Executed: executed, Now: time.Now()}
 	j, err := ledger.Judge(in, func(known gtid.Set, f func(ledger.Txn) error) error {

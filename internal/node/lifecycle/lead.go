@@ -14,7 +14,7 @@ import (
 	"trireme/internal/raftlog"
 )
 
-// BeginLead puts the start of the dump behind this life's prelude: what it logged while it followed (local statements,
+// BeginLead starts the dump after this life's prelude: what it logged while it followed (local statements,
 // adopted XA transactions). That is its own affair, has been committed without Raft, and is remembered as such: all
 // else that this life logs is errant unless Raft has it. From here on every commit waits.
 func (l *Life) BeginLead(ctx context.Context) error {
@@ -111,7 +111,8 @@ func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 			return fmt.Errorf("applying the log up to entry %d: mysqld waits for space on a disk that is full, or was", index)
 		}
 		if st, err := l.mysql.ReplicaStatus(ctx); err == nil && !st.SQLRunning {
-			return fmt.Errorf("applying the log up to entry %d: the applier has stopped: error %d: %s", index, st.SQLErrno, st.SQLError)
+			return fmt.Errorf("applying the log up to entry %d: the applier has stopped: error %d: %s", index, st.SQLErrno,
+				st.SQLError)
 		}
 		if now() > began+BlockerPatience {
 			l.KillBlockers(ctx)
@@ -123,7 +124,8 @@ func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 func (l *Life) KillBlockers(ctx context.Context) {
 	killed, err := l.mysql.KillMetadataBlockers(ctx)
 	for _, b := range killed {
-		l.of.Logger.Warn("a session that held up replication was killed", "user", b.User, "host", b.Host, "object", b.Object, "statement", b.Info)
+		l.of.Logger.Warn("a session that held up replication was killed", "user", b.User, "host", b.Host, "object", b.Object,
+			"statement", b.Info)
 	}
 	if err != nil && ctx.Err() == nil {
 		l.of.Logger.Debug("looking for sessions that hold up replication", "err", err)

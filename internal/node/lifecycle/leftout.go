@@ -8,7 +8,7 @@ import (
 	"trireme/internal/gtid"
 )
 
-// mysqld's applier may leave a transaction out (docs/mysql.md): it stands between others that are executed, nobody
+// mysqld's applier may leave a transaction out (docs/mysql.md): it stands between others that are executed, no worker
 // applies it, and it never comes again. Whether its changes are there is not known, so the node is seeded.
 
 // leftOutLimit is how long a transaction must stand so. Commits keep the order of the log.
@@ -33,8 +33,8 @@ func (w *leftOut) note(at time.Duration, what gtid.GTID, found bool, applying []
 	return w.since != 0 && at >= w.since+leftOutLimit
 }
 
-// LeftOut looks for a transaction that the applier has left out, and returns its entry, 0 if there is none, and what is
-// executed. It is for one caller at a time, as is ForgetLeftOut.
+// LeftOut looks for a transaction that the applier has left out, and returns its entry, 0 if none was left out, and
+// what is executed. It is for one caller at a time, as is ForgetLeftOut.
 func (l *Life) LeftOut(ctx context.Context) (what gtid.GTID, index uint64, executed gtid.Set) {
 	w := &l.leftOut
 	executed = l.Executed()
@@ -47,7 +47,7 @@ func (l *Life) LeftOut(ctx context.Context) (what gtid.GTID, index uint64, execu
 		return what, 0, executed
 	}
 	applying, err := l.mysql.Applying(ctx)
-	if err != nil || len(applying) == 0 || // without performance_schema nobody knows
+	if err != nil || len(applying) == 0 || // without performance_schema it is not known
 		!w.note(now(), what, true, applying) {
 		return what, 0, executed
 	}

@@ -40,7 +40,7 @@ type Life struct {
 	consumed raftlog.Pos // where the next dump starts
 	executed gtid.Set    // as last read
 	writes   writes
-	carried  chan struct{} // closed when nobody carries the stream any more; nil: nobody began
+	carried  chan struct{} // closed when the stream is not carried any more; nil: it never was
 	stalled  string        // why the stream cannot be carried on; empty: it can
 	events   bool          // scheduled events were started
 }
@@ -158,7 +158,7 @@ func (l *Life) Watch(ctx context.Context) (ended bool) {
 		if l.polite.Load() {
 			break
 		}
-		// Somebody shuts mysqld down behind our back; a polite shutdown would release waiters (S4).
+		// Somebody else shuts mysqld down; a polite shutdown would release waiters (S4).
 		l.of.Logger.Error("mysqld's socket file vanished: somebody is shutting it down; killing it", "pid", l.proc.Pid())
 		if err := l.proc.Kill(); err != nil {
 			h.Fail(fmt.Errorf("mysqld cannot be killed: %w", err))

@@ -43,13 +43,15 @@ func newMember(t *testing.T) *member {
 	m := &member{state: State{Lives: ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}}}
 	m.mysql = &fakeMySQL{m: m, end: raftlog.Pos{File: 1, Off: 4}, cut: func() {}}
 	m.lives = new(Lives)
-	m.lives.Open(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m, Logger: slog.New(slog.DiscardHandler)})
+	m.lives.Open(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m,
+		Logger: slog.New(slog.DiscardHandler)})
 	return m
 }
 
 // life is one that runs, and follows.
 func (m *member) life(incarnation uint64) *Life {
-	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, source: closedSource(),
+	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql,
+		source:   closedSource(),
 		consumed: raftlog.Pos{File: 1, Off: 4}}
 	m.lives.Change(func(s *Status) {
 		s.Started(l)
@@ -61,7 +63,8 @@ func (m *member) life(incarnation uint64) *Life {
 var errNoDump = errors.New("no connection for a dump")
 
 func closedSource() *dump.Source {
-	return dump.NewSource(dump.SourceConfig{Dial: func(context.Context) (net.Conn, error) { return nil, errNoDump }, Logger: slog.New(slog.DiscardHandler)})
+	return dump.NewSource(dump.SourceConfig{Dial: func(context.Context) (net.Conn, error) { return nil, errNoDump },
+		Logger: slog.New(slog.DiscardHandler)})
 }
 
 func (m *member) NewSource(*Life) *dump.Source { return closedSource() }

@@ -5,10 +5,10 @@
 // Each start makes a Life: a new incarnation with a server_uuid of its own and without the binary log of the one before
 // (S5). A life is judged against the committed log: holes are plugged, and what Raft does not have makes it unfit. Then
 // it is fed. To lead it adopts prepared XA transactions, applies everything, and logs what Raft is to commit. To follow
-// again it is drained (nobody waits, everything that it wrote is committed: S4) and retired.
+// again it is drained (no commit waits, everything that it wrote is committed: S4) and retired.
 //
 // Three pictures say who may go where: Server how far recovery has come, Serving what is served in which term, and
-// writes (of a life) whether writes are open. Lives holds the first two behind its lock, and shows them as Status.
+// writes (of a life) whether writes are open. Lives guards the first two with its lock, and shows them as Status.
 //
 // What a member does next is decided by who calls: Host. A Life knows nothing of terms and of leadership.
 package lifecycle
@@ -161,7 +161,7 @@ type Lives struct {
 	xa        xaWatch // guarded by xaMu
 	xaProblem string  // the same
 
-	mu       sync.Mutex // a leaf: nobody waits with it
+	mu       sync.Mutex // a leaf: it is never held over a wait
 	status   Status
 	keepFrom uint64 // see KeepFrom
 }

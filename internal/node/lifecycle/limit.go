@@ -12,7 +12,7 @@ func (l *Life) LimitTransactions(ctx context.Context, refuse config.Bytes, still
 	return l.limit.put(refuse, still, func() error { return l.mysql.LimitTransactions(ctx, uint64(refuse)) })
 }
 
-// trxLimit is the limit of transactions in a life of mysqld; the zero value is none.
+// trxLimit is the limit of transactions in a life of mysqld; the zero value is no limit.
 type trxLimit struct {
 	mu     sync.Mutex
 	now    config.Bytes // 0: none

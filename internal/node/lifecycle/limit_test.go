@@ -22,9 +22,11 @@ func TestTrxLimit(t *testing.T) {
 		answer error
 		then   config.Bytes
 	}{
-		{config.MiB, true, nil, config.MiB}, {0, true, nil, 0}, {config.MiB, false, nil, 0}, {config.MiB, true, lost, config.MiB}, {0, true, nil, 0}, {0, true, lost, 0},
+		{config.MiB, true, nil, config.MiB}, {0, true, nil, 0}, {config.MiB, false, nil, 0},
+		{config.MiB, true, lost, config.MiB}, {0, true, nil, 0}, {0, true, lost, 0},
 	} {
-		if err := l.put(c.want, func() bool { return c.still }, to(c.want, c.answer)); server != c.then || err != nil && c.answer == nil {
+		if err := l.put(c.want, func() bool { return c.still }, to(c.want, c.answer)); server != c.then || err != nil &&
+			c.answer == nil {
 			t.Errorf("%+v: the server has %v (%v)", c, server, err)
 		}
 	}

@@ -37,8 +37,8 @@ type progress struct {
 }
 
 // Probe finds a mysqld that is alive and makes no progress, and a disk of the raft log that hangs: it draws the
-// conclusion from one look after the other. Time in which the daemon did not run itself is nobody's silence. It is for
-// one goroutine.
+// conclusion from one look after the other. Time in which the daemon did not run itself does not count as silence. It
+// is for one goroutine.
 type Probe struct {
 	of       *Life
 	last     time.Duration // of the looks
@@ -52,7 +52,7 @@ type Probe struct {
 	settled  uint64 // what was written when commits last got on: what came since may be in one flush
 }
 
-// Stuck is why something does not get on, empty if it does, and since when.
+// Stuck is why something makes no progress, empty if it does, and since when.
 type Stuck struct {
 	Why   string
 	Since time.Duration
@@ -105,9 +105,10 @@ func (p *Probe) flushTime() time.Duration {
 }
 
 // Look looks at mysqld, over a connection that has been open since its start, and at the raft log's disk. l is the
-// life, nil if there is none, open says whether it takes writes and applied up to which entry it has applied
+// life, nil if none runs, open says whether it takes writes and applied up to which entry it has applied
 // everything; appending tells since when the raft log is being written (consensus.Node.AppendingSince).
-func (p *Probe) Look(ctx context.Context, l *Life, open bool, applied uint64, appending func() int64) (server, log Stuck) {
+func (p *Probe) Look(ctx context.Context, l *Life, open bool, applied uint64, appending func() int64) (server,
+	log Stuck) {
 	if p.of != l {
 		*p = Probe{of: l}
 	}

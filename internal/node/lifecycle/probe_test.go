@@ -29,7 +29,8 @@ func TestProbe(t *testing.T) {
 		{name: "every fifth answer is late", look: func(i int) look { return look{answered: i%5 != 0} }},
 		{name: "commits stand still", look: func(int) look { return look{answered: true, open: true, pulse: committing} },
 			server: ProbeInterval + commitLimit, why: "commits do not progress in mysqld: its disk is full, or hangs"},
-		{name: "commits wait for Raft", look: func(int) look { return look{answered: true, open: true, pulse: committing, owed: true} }},
+		{name: "commits wait for Raft",
+			look: func(int) look { return look{answered: true, open: true, pulse: committing, owed: true} }},
 		{name: "a large transaction is written to the binary log", look: func(i int) look {
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(i)}}
 		}},
@@ -42,12 +43,15 @@ func TestProbe(t *testing.T) {
 		}},
 		{name: "a large transaction, then nothing", look: func(i int) look { // 200 MiB in 2 s
 			return look{answered: true, open: true, pulse: mysqld.Pulse{Committing: 1, Written: uint64(min(i, 4)) * 50 << 20}}
-		}, server: 5*ProbeInterval + commitLimit + 10*time.Second, why: "commits do not progress in mysqld: its disk is full, or hangs"},
+		}, server: 5*ProbeInterval + commitLimit + 10*time.Second,
+			why: "commits do not progress in mysqld: its disk is full, or hangs"},
 		{name: "one commit every four seconds", look: func(i int) look {
-			return look{answered: true, open: true, pulse: committing, progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
+			return look{answered: true, open: true, pulse: committing,
+				progress: progress{read: raftlog.Pos{File: 1, Off: uint64(i / 8)}}}
 		}},
 		{name: "a follower's own commits", look: func(int) look { return look{answered: true, pulse: committing} }},
-		{name: "then no answer at all", look: func(i int) look { return look{answered: i < 8, open: true, pulse: committing} },
+		{name: "then no answer at all",
+			look:   func(i int) look { return look{answered: i < 8, open: true, pulse: committing} },
 			server: 4*time.Second + hungLimit, why: "mysqld does not answer"},
 		{name: "the raft log hangs", look: func(int) look { return look{answered: true, appending: begin + time.Second} },
 			log: time.Second + appendLimit},

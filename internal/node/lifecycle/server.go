@@ -31,12 +31,12 @@ type Server struct {
 	state   ha.ServerState
 	life    *Life
 	hung    Stuck // why it cannot serve, seen by Probe
-	log     Stuck // why the raft log does not get on, likewise; not of this life alone
+	log     Stuck // why the raft log makes no progress, likewise; not of this life alone
 	retryAt time.Duration
 	fails   int
 	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
 	problem string        // of the last failed start, judgement or seeding
-	replace string        // why the data is to be replaced by a copy, in the state ServerBehind
+	replace string        // why a copy has to replace the data, in the state ServerBehind
 	readyAt time.Duration // when state became ServerReady
 }
 
@@ -62,7 +62,8 @@ func (s *Server) Stuck() (why string, since time.Duration) {
 // View is what the policy sees of it. The rest is the caller's.
 func (s *Server) View() ha.Server {
 	why, since := s.Stuck()
-	return ha.Server{State: s.state, Stuck: why, StuckSince: since, Problem: s.problem, RetryAt: s.retryAt, Since: s.readyAt}
+	return ha.Server{State: s.state, Stuck: why, StuckSince: since, Problem: s.problem, RetryAt: s.retryAt,
+		Since: s.readyAt}
 }
 
 // Off: there is no process.
@@ -109,7 +110,7 @@ func startProblem(err error, died int, node string) string {
 // Judging: a judgement is under way.
 func (s *Server) Judging() { s.state = ha.ServerJudging }
 
-// Unjudged: the judgement failed, or does not hold any more, and is to be made again in a moment.
+// Unjudged: the judgement failed, or does not hold any more, and is made again in a moment.
 func (s *Server) Unjudged(why string) {
 	s.state, s.retryAt, s.problem = ha.ServerUp, now()+judgeRetry, why
 }
@@ -123,7 +124,7 @@ func (s *Server) Ready() { s.state, s.fails, s.problem, s.readyAt = ha.ServerRea
 // Broken: its data does not match the committed log.
 func (s *Server) Broken(why string) { s.state, s.problem = ha.ServerBroken, why }
 
-// Behind: its data is to be replaced by a copy of another node's.
+// Behind: a copy of another node's data has to replace its own.
 func (s *Server) Behind(why string) {
 	s.state, s.retryAt, s.fails, s.died = ha.ServerBehind, 0, 0, 0
 	s.problem, s.replace = why, why
@@ -146,7 +147,7 @@ func (s *Server) SeedFailed(err error) {
 // PromotionFailed has the next attempt wait.
 func (s *Server) PromotionFailed() { s.retryAt = now() + promoteRetry }
 
-// LogStuck is why the raft log does not get on; empty: it does.
+// LogStuck is why the raft log makes no progress; empty: it does.
 func (s *Server) LogStuck() string { return s.log.Why }
 
 // Probed notes what Probe found, and says whether the reasons are others than before.

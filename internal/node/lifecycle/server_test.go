@@ -50,7 +50,8 @@ func TestServer(t *testing.T) {
 	s.Unjudged("no leader")
 	s.Ready()
 	l.Stall("its binary log cannot be read")
-	if !s.Probed(Stuck{"it does not answer", 3}, Stuck{}) || s.Probed(Stuck{"it does not answer", 4}, Stuck{}) || !s.Probed(Stuck{"it does not answer", 4}, Stuck{"the disk hangs", 5}) {
+	if !s.Probed(Stuck{"it does not answer", 3}, Stuck{}) || s.Probed(Stuck{"it does not answer", 4}, Stuck{}) ||
+		!s.Probed(Stuck{"it does not answer", 4}, Stuck{"the disk hangs", 5}) {
 		t.Error("a reason is new once")
 	}
 	if why, since := s.Stuck(); why != "its binary log cannot be read" || since != 0 || s.Problem() != "" {

@@ -20,7 +20,7 @@ type Serving struct {
 	drained bool               // writes are closed and all that was written is committed
 	cancel  context.CancelFunc // ends the promotion or switchover under way
 	done    chan struct{}      // closed when that has ended; nil: none was begun
-	until   time.Duration      // when the step under way has ended at the latest; 0: there is none
+	until   time.Duration      // when the step under way has ended at the latest; 0: no step
 }
 
 // Phase is where it is.
@@ -94,7 +94,7 @@ func (s *Serving) Run(cancel context.CancelFunc, done chan struct{}) { s.cancel,
 // Done is closed when what Run has noted has ended; nil: there is nothing.
 func (s *Serving) Done() <-chan struct{} { return s.done }
 
-// BeginStep notes a step that has a limit of its own: when it has ended at the latest; 0: there is none any more.
+// BeginStep notes a step that has a limit of its own: when it has ended at the latest; 0: it is over.
 func (s *Serving) BeginStep(until time.Duration) { s.until = until }
 
 // StepEnd is when the guard ends mysqld in the middle of a step. proven is until when no other node can lead.

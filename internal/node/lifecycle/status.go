@@ -36,16 +36,16 @@ func (s *Lives) Life() *Life {
 	return s.status.life
 }
 
-// Change changes the status in one step. A member that keeps other facts beside it holds its own lock meanwhile, so that
-// nobody who holds that sees one without the other.
+// Change changes the status in one step. A member that keeps other facts in step with it holds its own lock
+// meanwhile, so that a holder of that lock never sees one without the other.
 func (s *Lives) Change(f func(*Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.status)
 }
 
-// Begin takes up an action of the policy, if it still stands, and returns the life that it is about. A fence is begun by
-// Fence: it is never dropped (S7).
+// Begin takes up an action of the policy, if it still stands, and returns the life that it is about. A fence is begun
+// by Fence: it is never dropped (S7).
 func (s *Lives) Begin(a ha.Action, term uint64) (l *Life, stands bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,19 +19,25 @@ func TestBegin(t *testing.T) {
 		state  ha.ServerState
 		phase  ha.Phase
 	}{
-		{"no mysqld is started on a logger", nil, ha.Action{Kind: ha.StartServer, Term: 5}, false, ha.ServerAbsent, ha.PhaseNone},
-		{"start", func() { s.Change((*Status).Off) }, ha.Action{Kind: ha.StartServer, Term: 5}, true, ha.ServerStarting, ha.PhaseNone},
+		{"no mysqld is started on a logger", nil, ha.Action{Kind: ha.StartServer, Term: 5}, false, ha.ServerAbsent,
+			ha.PhaseNone},
+		{"start", func() { s.Change((*Status).Off) }, ha.Action{Kind: ha.StartServer, Term: 5}, true, ha.ServerStarting,
+			ha.PhaseNone},
 		{"start twice", nil, ha.Action{Kind: ha.StartServer, Term: 5}, false, ha.ServerStarting, ha.PhaseNone},
 		{"nothing runs", nil, ha.Action{Kind: ha.Restart, Term: 5}, false, ha.ServerStarting, ha.PhaseNone},
 		{"judge", started, ha.Action{Kind: ha.Judge, Term: 5}, true, ha.ServerJudging, ha.PhaseNone},
-		{"of an older term", func() { s.Change((*Status).Ready) }, ha.Action{Kind: ha.Promote, Term: 4}, false, ha.ServerReady, ha.PhaseNone},
+		{"of an older term", func() { s.Change((*Status).Ready) }, ha.Action{Kind: ha.Promote, Term: 4}, false,
+			ha.ServerReady, ha.PhaseNone},
 		{"promote", nil, ha.Action{Kind: ha.Promote, Term: 5}, true, ha.ServerReady, ha.PhasePromoting},
 		{"not open yet", nil, ha.Action{Kind: ha.Switchover, Term: 5}, false, ha.ServerReady, ha.PhasePromoting},
 		{"it serves", nil, ha.Action{Kind: ha.Restart, Term: 5}, false, ha.ServerReady, ha.PhasePromoting},
-		{"switchover", func() { s.Change((*Status).Open) }, ha.Action{Kind: ha.Switchover, Term: 5}, true, ha.ServerReady, ha.PhaseHandover},
+		{"switchover", func() { s.Change((*Status).Open) }, ha.Action{Kind: ha.Switchover, Term: 5}, true, ha.ServerReady,
+			ha.PhaseHandover},
 		{"a fence is never dropped", nil, ha.Action{Kind: ha.Fence, Term: 1}, true, ha.ServerReady, ha.PhaseHandover},
-		{"restart", func() { s.Change((*Status).End) }, ha.Action{Kind: ha.Restart, Term: 5}, true, ha.ServerDying, ha.PhaseNone},
-		{"seed", func() { s.Change(func(st *Status) { st.Behind("the log begins at 9") }) }, ha.Action{Kind: ha.Seed, Term: 5}, true, ha.ServerSeeding, ha.PhaseNone},
+		{"restart", func() { s.Change((*Status).End) }, ha.Action{Kind: ha.Restart, Term: 5}, true, ha.ServerDying,
+			ha.PhaseNone},
+		{"seed", func() { s.Change(func(st *Status) { st.Behind("the log begins at 9") }) },
+			ha.Action{Kind: ha.Seed, Term: 5}, true, ha.ServerSeeding, ha.PhaseNone},
 	} {
 		if c.before != nil {
 			c.before()
@@ -51,12 +57,14 @@ func TestBeginRestart(t *testing.T) {
 		since  func(s *Lives)
 		stands bool
 	}{
-		"it follows":       {func(*Lives) {}, true},
-		"it is promoted":   {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5) }, false},
-		"it leads":         {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5); s.Change((*Status).Open) }, false},
-		"it is judged":     {func(s *Lives) { s.Change((*Status).JudgeAgain) }, false},
-		"it died":          {func(s *Lives) { s.Change((*Status).Dead) }, false},
-		"it is another":    {func(s *Lives) { s.Change(func(st *Status) { st.Started(&Life{Incarnation: 8}); st.Ready() }) }, false},
+		"it follows":     {func(*Lives) {}, true},
+		"it is promoted": {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5) }, false},
+		"it leads": {func(s *Lives) { s.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5); s.Change((*Status).Open) },
+			false},
+		"it is judged": {func(s *Lives) { s.Change((*Status).JudgeAgain) }, false},
+		"it died":      {func(s *Lives) { s.Change((*Status).Dead) }, false},
+		"it is another": {func(s *Lives) { s.Change(func(st *Status) { st.Started(&Life{Incarnation: 8}); st.Ready() }) },
+			false},
 		"it is ending":     {func(s *Lives) { s.Change((*Status).Dying) }, false},
 		"it was restarted": {func(s *Lives) { s.BeginRestart(l) }, false},
 	} {

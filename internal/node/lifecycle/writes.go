@@ -13,7 +13,7 @@ import (
 	"trireme/internal/mysqld"
 )
 
-// Writes of a life are closed by one machine, whoever closes them:
+// One machine closes the writes of a life, whatever the reason:
 //
 //	closed --Open--> open --Close--> closing --> drained --Retire--------> closed, a follower
 //	                  ^                 |           |----StopPolitely----> the end of mysqld
@@ -30,7 +30,7 @@ const (
 	open                  // the statement that opens them was answered
 	unsure                // it was not: it may take effect at any time from now on. Only SIGKILL helps
 	closing               // super_read_only is on
-	drained               // and nobody waits, and all that mysqld wrote is committed and acknowledged
+	drained               // and no commit waits, and all that mysqld wrote is committed and acknowledged
 )
 
 func (w writes) String() string {
@@ -44,7 +44,8 @@ const (
 	AnswerPatience = 2 * time.Second        // for any other answer of mysqld: one whose disk is full may give none
 	closePatience  = 300 * time.Millisecond // for running statements to end by themselves when writes close
 	listPatience   = 500 * time.Millisecond // for the list of open transactions: it is for the report only
-	retirePatience = 5 * time.Second        // for a drained mysqld to follow; up to 1 s of it is semi-sync's (docs/mysql.md)
+	// for a drained mysqld to follow; up to 1 s of it is semi-sync's (docs/mysql.md)
+	retirePatience = 5 * time.Second
 )
 
 func (l *Life) writesAre() writes {
@@ -62,7 +63,7 @@ func (l *Life) setWrites(w writes) {
 // ReadOnly says whether mysqld takes no writes.
 func (l *Life) ReadOnly() bool { return l.writesAre() != open }
 
-// Open opens writes. may is asked right before the statement, when nobody opens or closes them any more, and opened
+// Open opens writes. may is asked right before the statement, when no other call opens or closes them, and opened
 // right after its answer: a Close that began meanwhile waits for both, and once it has closed writes they open only if
 // may says so again.
 func (l *Life) Open(ctx context.Context, may, opened func() error) error {
@@ -96,7 +97,7 @@ func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
 	cctx, cancel := context.WithTimeout(ctx, closePatience)
 	err = l.mysql.SetSuperReadOnly(cctx, true)
 	cancel()
-	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, nobody waits for it.
+	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, not waited for.
 	lctx, cancel := context.WithTimeout(ctx, listPatience)
 	rolled, lerr := l.mysql.OpenTransactions(lctx, err == nil)
 	cancel()
@@ -120,8 +121,8 @@ func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
 	return cut, nil
 }
 
-// Close closes writes, and returns nil only when nobody waits and everything that mysqld wrote is committed and
-// acknowledged. It waits until nobody is in the middle of opening them.
+// Close closes writes, and returns nil only when no commit waits and everything that mysqld wrote is committed and
+// acknowledged. It waits for a call that is opening them.
 func (l *Life) Close(ctx context.Context) error {
 	for !l.gate.TryLock() {
 		select {
@@ -256,7 +257,7 @@ func (l *Life) Stalled() string {
 	return l.stalled
 }
 
-// endStream ends the dump of the binary log, and waits until nobody carries it any more.
+// endStream ends the dump of the binary log, and waits until it is not carried any more.
 func (l *Life) endStream(ctx context.Context) error {
 	l.EndStream()
 	l.mu.Lock()
@@ -302,7 +303,7 @@ func (l *Life) Retire(ctx context.Context) error {
 	if err := l.mysql.SetEventScheduler(ctx, false); err != nil {
 		return err
 	}
-	// Read-only and drained, so that nobody waits whose commit Raft does not have (S4); looked at once more, since XA
+	// Read-only and drained, so that no commit waits that Raft does not have (S4); looked at once more, since XA
 	// COMMIT of a session's own transaction is not stopped by super_read_only.
 	if s, err := l.mysql.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
 		return errors.Join(err, fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting))
@@ -323,7 +324,7 @@ func (l *Life) Retire(ctx context.Context) error {
 	return err
 }
 
-// StopPolitely shuts mysqld down, if nobody waits for an acknowledgement (S4).
+// StopPolitely shuts mysqld down, if no commit waits for an acknowledgement (S4).
 func (l *Life) StopPolitely(ctx context.Context) error {
 	if err := l.checkDrained(); err != nil {
 		return err

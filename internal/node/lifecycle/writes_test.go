@@ -49,7 +49,8 @@ func TestWrites(t *testing.T) {
 		want writes
 	}{
 		{"it may not", func() error { return l.Open(t.Context(), func() error { return no }, yes) }, no.Error(), closed},
-		{"it is fenced meanwhile", func() error { return l.Open(t.Context(), yes, func() error { return no }) }, no.Error(), open},
+		{"it is fenced meanwhile", func() error { return l.Open(t.Context(), yes, func() error { return no }) }, no.Error(),
+			open},
 		{"a fence", func() error { return l.Close(t.Context()) }, "", drained},
 		{"a follower to be", func() error { return l.Retire(t.Context()) }, errNoDump.Error(), drained},
 		{"a promotion", func() error { return l.Open(t.Context(), yes, yes) }, "", open},
@@ -65,10 +66,12 @@ func TestWrites(t *testing.T) {
 		{"its stream goes on", func() error { ended = l.CarryStream(); l.Stall("unreadable"); return l.Retire(m.soon(t)) },
 			"the stream of its binary log did not end", drained},
 		{"it has ended", func() error { ended(); return l.Retire(t.Context()) }, errNoDump.Error(), drained},
-		{"somebody waits after all", func() error { m.mysql.waiting = 1; return l.StopPolitely(t.Context()) }, "1 sessions wait", drained},
+		{"somebody waits after all", func() error { m.mysql.waiting = 1; return l.StopPolitely(t.Context()) },
+			"1 sessions wait", drained},
 	} {
 		err := c.do()
-		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || l.writesAre() != c.want || l.ReadOnly() != (c.want != open) {
+		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || l.writesAre() != c.want ||
+			l.ReadOnly() != (c.want != open) {
 			t.Errorf("%s: %v, want %q; writes are %v, want %v", c.name, err, c.err, l.writesAre(), c.want)
 		}
 	}
@@ -103,13 +106,15 @@ func TestCloseGently(t *testing.T) {
 		readOnly, kill error
 		cut            int
 		ok             bool
-	}{{"nobody was there", nil, nil, 0, true}, {"two were", nil, nil, 2, true}, {"a statement runs on", refused, nil, 1, true},
+	}{{"nobody was there", nil, nil, 0, true}, {"two were", nil, nil, 2, true},
+		{"a statement runs on", refused, nil, 1, true},
 		{"they stay", nil, refused, 0, true}, {"neither", refused, refused, 0, false}} {
 		m := newMember(t)
 		l := m.life(7)
 		m.mysql.readOnlyErr, m.mysql.killErr, m.mysql.killed = c.readOnly, c.kill, c.cut
 		cut, err := l.CloseGently(t.Context())
-		if (err == nil) != c.ok || cut.Connections != c.cut || (len(cut.Rolled) > 0) != (c.cut > 0) || (l.writesAre() == drained) != c.ok {
+		if (err == nil) != c.ok || cut.Connections != c.cut || (len(cut.Rolled) > 0) != (c.cut > 0) ||
+			(l.writesAre() == drained) != c.ok {
 			t.Errorf("%s: %v, %+v; writes are %v", c.name, err, cut, l.writesAre())
 		}
 	}
@@ -125,8 +130,10 @@ func TestDrain(t *testing.T) {
 		want    string // part of the error
 	}{
 		{name: "drained", end: raftlog.Pos{File: 1, Off: 4}},
-		{name: "somebody waits", waiting: 2, end: raftlog.Pos{File: 1, Off: 4}, want: "2 sessions wait for an acknowledgement, must_ack"},
-		{name: "written and not acknowledged", end: raftlog.Pos{File: 1, Off: 900}, want: "mysqld wrote up to binlog.000001:900, acknowledged is binlog.000001:4, must_ack"},
+		{name: "somebody waits", waiting: 2, end: raftlog.Pos{File: 1, Off: 4},
+			want: "2 sessions wait for an acknowledgement, must_ack"},
+		{name: "written and not acknowledged", end: raftlog.Pos{File: 1, Off: 900},
+			want: "mysqld wrote up to binlog.000001:900, acknowledged is binlog.000001:4, must_ack"},
 	} {
 		m := newMember(t)
 		l := m.life(7)

@@ -62,7 +62,7 @@ func (l *Life) CheckAdopted(ctx context.Context, adopted map[mysqld.XID]bool) er
 }
 
 func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
-	// Everything of older terms first: an XA PREPARE that is still on its way here is to be adopted too, and an XA
+	// Everything of older terms first: an XA PREPARE that is still on its way here has to be adopted too, and an XA
 	// COMMIT must find its transaction.
 	index, err := l.of.Host.Raft().ReadIndex(ctx)
 	if err != nil {

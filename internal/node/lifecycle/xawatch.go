@@ -22,7 +22,7 @@ type xaWatch struct {
 	suspect LostXA
 }
 
-// LostXA is a prepared XA transaction that mysqld does not show; zero: there is none.
+// LostXA is a prepared XA transaction that mysqld does not show; zero: it shows all.
 type LostXA struct {
 	XID     string
 	Prepare gtid.Range // the GTID of its XA PREPARE; zero: it was prepared before this life
@@ -45,7 +45,7 @@ func (l *Life) watchXA(applied uint64, executed gtid.Set, xids []mysqld.XID) {
 	s.xaMu.Lock()
 	lost := l.lookXALocked(applied, executed, xids)
 	// Looked at twice: mysqld counts an XA PREPARE as executed a moment before XA RECOVER shows it (sql_xa_prepare.cc:
-	// the GTID is externalized in process_xa_prepare, the state set behind it).
+	// the GTID is externalized in process_xa_prepare, the state set after it).
 	again := lost.XID != "" && lost == s.xa.suspect
 	s.xa.suspect = lost
 	s.xaMu.Unlock()
@@ -102,7 +102,7 @@ const (
 	lostXAPause = 300 * time.Millisecond
 )
 
-// PreparedToCopy lists what is prepared on a life whose data is to be copied. It fails
+// PreparedToCopy lists what is prepared on a life whose data another node copies. It fails
 // where something else should be prepared.
 func (l *Life) PreparedToCopy(ctx context.Context) (xids []mysqld.XID, err error) {
 	for range lostXALooks { // what is prepared this moment is seen at the next one

@@ -76,7 +76,8 @@ func TestLostXAIsNotCopied(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
 	m.mysql.executed = gtid.SetOf(prepare).String()
-	m.lives.xa = xaWatch{life: l, scanned: 1 << 40, open: map[string]gtid.Range{key: {SID: prepare.SID, First: 7, Last: 7}}}
+	m.lives.xa = xaWatch{life: l, scanned: 1 << 40,
+		open: map[string]gtid.Range{key: {SID: prepare.SID, First: 7, Last: 7}}}
 	if !m.lives.WatchesXA() {
 		t.Error("one is open, and the next look is not urgent")
 	}

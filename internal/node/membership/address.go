@@ -52,7 +52,8 @@ func (ms *Members) TakeAddress(ctx context.Context, from uint64, body []byte) er
 	if err != nil {
 		return err
 	}
-	ms.host.Record("address", "", fmt.Sprintf("%s has moved: %s; before: %s", after.Name, addressText(after), addressText(before)))
+	ms.host.Record("address", "", fmt.Sprintf("%s has moved: %s; before: %s", after.Name, addressText(after),
+		addressText(before)))
 	return nil
 }
 

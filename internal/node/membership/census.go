@@ -15,7 +15,7 @@ import (
 const (
 	memberPoll        = 20 * time.Millisecond
 	memberTimeout     = 60 * time.Second // until a change of the membership is in force
-	promoteLearnerLag = 1024             // entries that a learner may be behind when it is made a voter
+	promoteLearnerLag = 1024             // entries that a learner may lag when it is made a voter
 )
 
 // Census is ledger's, with an operator's words for what it finds.
@@ -43,7 +43,8 @@ func majority(voters int) int { return voters/2 + 1 }
 
 // WhyNotKept is the problem with giving up the data of a node.
 func (c Census) WhyNotKept(id uint64) string {
-	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none", c.Without(id).Holders)
+	return fmt.Sprintf("healthy data is on %d other voters, and a majority of voters could come together that has none",
+		c.Without(id).Holders)
 }
 
 // mayLeave says why the voters out must keep their votes when in get one at the same moment, nil if they need not.
@@ -64,10 +65,13 @@ func (c Census) mayLeave(in, out []uint64) error {
 		}
 		return api.Errorf(api.KindNeeded, "%s are all voters: without them there is no cluster", who)
 	case ledger.LeftBehind:
-		return api.Errorf(api.KindNeeded, "without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
-			who, k.LiveVoters, k.Voters, majority(k.Voters)).With("bring back the voters that are down, or add another one, and try again")
+		return api.Errorf(api.KindNeeded,
+			"without %s there would be no quorum: %d of the other %d voters answer, %d are needed",
+			who, k.LiveVoters, k.Voters, majority(k.Voters)).
+			With("bring back the voters that are down, or add another one, and try again")
 	case ledger.NoHolder:
-		return api.Errorf(api.KindNeeded, "no other voter than %s has healthy data", who).With("add a data node first: trireme add")
+		return api.Errorf(api.KindNeeded, "no other voter than %s has healthy data", who).
+			With("add a data node first: trireme add")
 	case ledger.DataNeeded:
 		return api.Errorf(api.KindNeeded, "the data of %s is needed: without it healthy data is on %d voters, "+
 			"and a majority of voters could come together that has none", who, k.Holders).
@@ -88,7 +92,8 @@ func Of(c *config.Cluster, name string) (config.Member, error) {
 // Result tells an operator what the cluster can bear now.
 func (ms *Members) Result(version uint64, name, message string) api.MemberResult {
 	k := ms.Census().Without(0)
-	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.Voters, Survives: max(0, k.Voters-majority(k.Voters))}
+	return api.MemberResult{Name: name, Message: message, Version: version, Voters: k.Voters,
+		Survives: max(0, k.Voters-majority(k.Voters))}
 }
 
 // editMember changes one member's record.

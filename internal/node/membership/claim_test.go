@@ -17,7 +17,8 @@ func TestJoinTokenIsForOneKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &config.Cluster{JoinTokens: []config.JoinToken{{ID: "other"}, {ID: rec.ID, Hash: rec.Hash, Expires: rec.Expires, Name: "db4"}}}
+	c := &config.Cluster{JoinTokens: []config.JoinToken{{ID: "other"}, {ID: rec.ID, Hash: rec.Hash, Expires: rec.Expires,
+		Name: "db4"}}}
 	mine, theirs := []byte("my key"), []byte("another key")
 	if i, err := claim(c, token, theirs, now); i != 1 || err != nil {
 		t.Fatal("before its first use", i, err)
@@ -43,9 +44,11 @@ func TestTokenOfAnotherKind(t *testing.T) {
 	for _, c := range []struct {
 		joins, token string
 		ok           bool
-	}{{voter, voter, true}, {voter, learner, true}, {logger, logger, true}, {logger, voter, false}, {voter, logger, false}} {
+	}{{voter, voter, true}, {voter, learner, true}, {logger, logger, true}, {logger, voter, false},
+		{voter, logger, false}} {
 		err := sameKind(config.Member{Name: "db4", Role: c.joins}, c.token)
-		if (err == nil) != c.ok || err != nil && (api.KindOf(err) != api.KindInvalid || !strings.Contains(err.Error(), "trireme join --role "+c.token)) {
+		if (err == nil) != c.ok || err != nil &&
+			(api.KindOf(err) != api.KindInvalid || !strings.Contains(err.Error(), "trireme join --role "+c.token)) {
 			t.Errorf("%s with the token of a %s: %v", c.joins, c.token, err)
 		}
 	}

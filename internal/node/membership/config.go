@@ -50,14 +50,16 @@ func checkVersion(c *config.Cluster, version uint64) error {
 	if version == 0 || version == c.Version {
 		return nil
 	}
-	return api.Errorf(api.KindChanged, "the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
+	return api.Errorf(api.KindChanged,
+		"the cluster settings were changed meanwhile: they are at version %d, not at %d as this change expects",
 		c.Version, version).With("look at `trireme config show` and try again")
 }
 
 // ConfigHistory implements api.Backend.
 func (ms *Members) ConfigHistory(context.Context) api.ConfigHistoryView {
 	c := ms.Current()
-	return api.ConfigHistoryView{Cluster: c.Name, Version: c.Version, Oldest: c.OldestVersion(), Revisions: append([]config.Revision{}, c.Revisions...)}
+	return api.ConfigHistoryView{Cluster: c.Name, Version: c.Version, Oldest: c.OldestVersion(),
+		Revisions: append([]config.Revision{}, c.Revisions...)}
 }
 
 // RollbackConfig implements api.Backend (leader only).
@@ -91,9 +93,11 @@ func rollback(c *config.Cluster, res *api.ConfigRollbackResult) (err error) {
 	res.Cluster, res.Version = c.Name, c.Version
 	switch oldest := c.OldestVersion(); {
 	case res.To > c.Version:
-		return api.Errorf(api.KindInvalid, "there is no version %d of the cluster settings: they are at %d", res.To, c.Version).With("see `trireme config history`")
+		return api.Errorf(api.KindInvalid, "there is no version %d of the cluster settings: they are at %d", res.To,
+			c.Version).With("see `trireme config history`")
 	case res.To < oldest:
-		return api.Errorf(api.KindNotFound, "version %d of the cluster settings is not kept any more; the oldest that is has number %d", res.To, oldest).
+		return api.Errorf(api.KindNotFound,
+			"version %d of the cluster settings is not kept any more; the oldest that is has number %d", res.To, oldest).
 			With("see `trireme config history`")
 	}
 	if res.Changes, res.Kept, err = c.Rollback(res.To); err != nil {

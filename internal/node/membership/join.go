@@ -24,7 +24,8 @@ func (ms *Members) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (
 		req.TTL = defaultTokenLife
 	}
 	if req.TTL < time.Minute || req.TTL > maxTokenLife {
-		return api.JoinTokenResult{}, api.Errorf(api.KindInvalid, "a join token lives between 1 minute and 7 days, not %s", req.TTL)
+		return api.JoinTokenResult{}, api.Errorf(api.KindInvalid, "a join token lives between 1 minute and 7 days, not %s",
+			req.TTL)
 	}
 	if req.Role == "" {
 		req.Role = config.RoleVoter
@@ -44,7 +45,8 @@ func (ms *Members) NewJoinToken(ctx context.Context, req api.JoinTokenRequest) (
 			return nameTaken(c, req.Name)
 		}
 		c.JoinTokens = slices.DeleteFunc(c.JoinTokens, func(t config.JoinToken) bool { return time.Now().After(t.Expires) })
-		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role, Expires: rec.Expires})
+		c.JoinTokens = append(c.JoinTokens, config.JoinToken{ID: rec.ID, Hash: rec.Hash, Name: req.Name, Role: req.Role,
+			Expires: rec.Expires})
 		return nil
 	})
 	if err != nil {
@@ -160,7 +162,7 @@ func (ms *Members) invited(token pki.JoinToken, csr []byte) (role string, err er
 }
 
 // dropPending takes an earlier attempt to join out of the settings: the token's, or another one under the same name.
-// Nobody will start what it made.
+// What it made will never be started.
 func dropPending(c *config.Cluster, t config.JoinToken, name string) error {
 	if used, ok := c.MemberByID(t.Used); t.Used != 0 && (!ok || !used.Pending) {
 		return badToken()
@@ -208,9 +210,11 @@ func checkBrought(c *config.Cluster, m config.Member, executed *string) error {
 	case m.Role == config.RoleLogger:
 		return api.Errorf(api.KindInvalid, "%s is to be a logger, which has no data", m.Name).With("invite it as a voter")
 	case !errant.Empty():
-		return api.Errorf(api.KindConflict, "%s has executed what the cluster did not begin with: %s", m.Name, errant).With(instead)
+		return api.Errorf(api.KindConflict, "%s has executed what the cluster did not begin with: %s", m.Name, errant).
+			With(instead)
 	case !missing.Empty():
-		return api.Errorf(api.KindConflict, "%s lacks transactions that the cluster began with: %s", m.Name, missing).With(instead)
+		return api.Errorf(api.KindConflict, "%s lacks transactions that the cluster began with: %s", m.Name, missing).
+			With(instead)
 	}
 	return nil
 }
@@ -222,7 +226,8 @@ func nameTaken(c *config.Cluster, name string) error {
 
 // badToken is the same whatever is wrong with a token, so that nothing can be guessed from the answer.
 func badToken() error {
-	return api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
+	return api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").
+		With("make a new one with `trireme add NAME`")
 }
 
 // caStands refuses newcomers during a change: they would get the CA of one side of it.

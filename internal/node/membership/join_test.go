@@ -13,7 +13,8 @@ func TestCheckBrought(t *testing.T) {
 	for _, tt := range []struct{ base, executed, role, why string }{
 		{base, base, config.RoleVoter, ""},
 		{"", "", config.RoleVoter, ""},
-		{base, base[:len(base)-1], config.RoleVoter, "lacks transactions that the cluster began with: aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:11-100"},
+		{base, base[:len(base)-1], config.RoleVoter,
+			"lacks transactions that the cluster began with: aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:11-100"},
 		{base, "", config.RoleLearner, "lacks transactions"},
 		{base, base + ":103,bbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1", config.RoleVoter,
 			"did not begin with: aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:103,\nbbbbbbbb-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1"},

@@ -99,7 +99,8 @@ type Members struct {
 }
 
 // New makes the part of a member that begins with the settings of its copy.
-func New(cfg config.Node, id config.Identity, c *config.Cluster, g *gossip.Gossip, host Host, log *slog.Logger) *Members {
+func New(cfg config.Node, id config.Identity, c *config.Cluster, g *gossip.Gossip, host Host,
+	log *slog.Logger) *Members {
 	ms := &Members{cfg: cfg, id: id, gossip: g, host: host, log: log, changing: make(chan struct{}, 1)}
 	ms.current.Store(c)
 	return ms

@@ -46,12 +46,14 @@ func newTest(t *testing.T, c *config.Cluster) (*Members, *testHost) {
 func (h *testHost) start(t *testing.T) {
 	t.Helper()
 	var err error
-	h.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), SegmentBytes: 1 << 20, Cluster: 5, NodeID: 1, Logger: slog.New(slog.DiscardHandler)})
+	h.rlog, err = raftlog.Open(raftlog.Options{Dir: t.TempDir(), SegmentBytes: 1 << 20, Cluster: 5, NodeID: 1,
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.rlog.Close() })
-	h.raft, err = consensus.Start(consensus.Config{ID: 1, Storage: h.rlog, Send: func([]*raftpb.Message) {}, OnFatal: func(err error) { t.Error(err) },
+	h.raft, err = consensus.Start(consensus.Config{ID: 1, Storage: h.rlog, Send: func([]*raftpb.Message) {},
+		OnFatal:      func(err error) { t.Error(err) },
 		TickInterval: time.Second, Logger: slog.New(slog.DiscardHandler)}, []raft.Peer{{ID: 1}})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +88,8 @@ func (noLinks) SetPeers(map[uint64]string) {}
 func testMembers(count int) (members []config.Member) {
 	for i := range count {
 		name := fmt.Sprint("db", i+1)
-		members = append(members, config.Member{ID: uint64(i + 1), Name: name, Role: config.RoleVoter, Peer: name + ":7306", API: name + ":8008",
+		members = append(members, config.Member{ID: uint64(i + 1), Name: name, Role: config.RoleVoter, Peer: name + ":7306",
+			API:       name + ":8008",
 			MySQLHost: name, MySQLPort: 3306})
 	}
 	return members

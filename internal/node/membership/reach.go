@@ -70,7 +70,8 @@ func reaches(ctx context.Context, req api.JoinRequest, role string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return api.Errorf(api.KindNotReady, "the leader does not reach %s at what it gives for its addresses: %s", m.Name, strings.Join(found, "; ")).
+	return api.Errorf(api.KindNotReady, "the leader does not reach %s at what it gives for its addresses: %s", m.Name,
+		strings.Join(found, "; ")).
 		With("nothing was changed and the token is still good: give --host a name or address by which the other nodes reach this host, and open its ports to them")
 }
 

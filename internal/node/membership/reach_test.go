@@ -49,13 +49,16 @@ func TestReaches(t *testing.T) {
 		spoil  func(*api.JoinRequest)
 		unless string // what the refusal names; empty: none
 	}{
-		"all":                {config.RoleVoter, func(*api.JoinRequest) {}, ""},
-		"another program":    {config.RoleVoter, func(r *api.JoinRequest) { r.Member.API = says("HTTP/1.1 400\n") }, "api.advertise"},
-		"more than the word": {config.RoleVoter, func(r *api.JoinRequest) { r.Member.Peer = says("word\nmore") }, "peer.advertise"},
-		"no listener":        {config.RoleVoter, func(r *api.JoinRequest) { r.Member.MySQLPort = 1 }, "mysql.port"},
-		"a logger":           {config.RoleLogger, func(r *api.JoinRequest) { r.Member.MySQLPort = 1 }, ""},
-		"with its data":      {config.RoleVoter, func(r *api.JoinRequest) { r.Member.MySQLPort, r.Executed = 1, &brings }, ""},
-		"an older version":   {config.RoleVoter, func(r *api.JoinRequest) { r.Proof, r.Member.Peer = "", "127.0.0.1:1" }, ""},
+		"all": {config.RoleVoter, func(*api.JoinRequest) {}, ""},
+		"another program": {config.RoleVoter, func(r *api.JoinRequest) { r.Member.API = says("HTTP/1.1 400\n") },
+			"api.advertise"},
+		"more than the word": {config.RoleVoter, func(r *api.JoinRequest) { r.Member.Peer = says("word\nmore") },
+			"peer.advertise"},
+		"no listener": {config.RoleVoter, func(r *api.JoinRequest) { r.Member.MySQLPort = 1 }, "mysql.port"},
+		"a logger":    {config.RoleLogger, func(r *api.JoinRequest) { r.Member.MySQLPort = 1 }, ""},
+		"with its data": {config.RoleVoter, func(r *api.JoinRequest) { r.Member.MySQLPort, r.Executed = 1, &brings },
+			""},
+		"an older version": {config.RoleVoter, func(r *api.JoinRequest) { r.Proof, r.Member.Peer = "", "127.0.0.1:1" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -67,8 +70,9 @@ func TestReaches(t *testing.T) {
 			if (err == nil) != (tc.unless == "") {
 				t.Fatal(err)
 			}
-			if e, ok := errors.AsType[*api.Error](err); err != nil && (!ok || e.Kind != api.KindNotReady || !strings.Contains(e.Message, tc.unless) ||
-				strings.Count(e.Message, "; ") > 0) {
+			if e, ok := errors.AsType[*api.Error](err); err != nil &&
+				(!ok || e.Kind != api.KindNotReady || !strings.Contains(e.Message, tc.unless) ||
+					strings.Count(e.Message, "; ") > 0) {
 				t.Error(err)
 			}
 		})

@@ -87,13 +87,14 @@ func (ms *Members) saveSettings() {
 	}
 }
 
-// Check: a node that is no member serves nobody, its data grows stale.
+// Check: a node that is no member serves no clients: its data grows stale.
 func (ms *Members) Check(c *config.Cluster) error {
 	if _, ok := c.MemberByID(ms.id.ID); ok {
 		return ms.checkRevoked(c)
 	}
-	return fmt.Errorf("%w: node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
-		"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`",
+	return fmt.Errorf(
+		"%w: node %q (id %d) is not a member of cluster %q any more: it was removed, or joined again under another id. "+
+			"Its data is left in %s; to make it a member again, move that directory away and run `trireme join`",
 		ErrFinal, ms.id.Name, ms.id.ID, ms.id.Cluster, ms.cfg.Dir)
 }
 
@@ -171,7 +172,8 @@ func (ms *Members) setPeers(c *config.Cluster) {
 
 // Change proposes a change of the settings and returns once it is committed and in force here. change gets a copy.
 // term is in which this node has to lead (S7); 0: any.
-func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster, error) {
+func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.Cluster) error) (*config.Cluster,
+	error) {
 	if err := ms.awaitTurn(ctx); err != nil {
 		return nil, err
 	}
@@ -193,9 +195,10 @@ func (ms *Members) Change(ctx context.Context, term uint64, change func(*config.
 	if err != nil {
 		return nil, api.Errorf(api.KindInvalid, "%v", err)
 	}
-	// A leader that nobody answers would keep the change in its log, to be committed whenever a quorum is back.
+	// A leader without answers would keep the change in its log, to be committed whenever a quorum is back.
 	if err := ms.host.AwaitLease(ctx, lease); err != nil {
-		return nil, api.Errorf(api.KindNoLeader, "no majority of the voters answers %s; nothing is changed", ms.id.Name).With("see `trireme status`")
+		return nil, api.Errorf(api.KindNoLeader, "no majority of the voters answers %s; nothing is changed", ms.id.Name).
+			With("see `trireme status`")
 	}
 	return next, ms.commitSettings(ctx, term, body)
 }
@@ -209,8 +212,9 @@ func (ms *Members) awaitTurn(ctx context.Context) error {
 	case ms.changing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return api.Errorf(api.KindTimeout, "another change of the cluster settings is under way at %s and has not ended in time; "+
-			"nothing is changed", ms.id.Name).With("try again")
+		return api.Errorf(api.KindTimeout,
+			"another change of the cluster settings is under way at %s and has not ended in time; "+
+				"nothing is changed", ms.id.Name).With("try again")
 	}
 }
 
@@ -230,7 +234,9 @@ func (ms *Members) commitSettings(ctx context.Context, term uint64, body []byte)
 		err = ms.host.Raft().WaitApplied(ctx, index)
 	}
 	if err != nil {
-		return api.Errorf(api.KindTimeout, "the change of the cluster settings was not committed in time and may still come into force: %v", err).With("see `trireme status`: is there a quorum?")
+		return api.Errorf(api.KindTimeout,
+			"the change of the cluster settings was not committed in time and may still come into force: %v", err).
+			With("see `trireme status`: is there a quorum?")
 	}
 	if got, err := ms.host.Log().Term(index); err != nil || got != term {
 		return api.Errorf(api.KindChanged, "leadership changed during the change of the cluster settings").With("try again")
@@ -244,7 +250,7 @@ func (ms *Members) commitSettings(ctx context.Context, term uint64, body []byte)
 	return nil
 }
 
-// checkRevoked: a node whose certificates are revoked is spoken to by nobody.
+// checkRevoked: no other node speaks to one whose certificates are revoked.
 func (ms *Members) checkRevoked(c *config.Cluster) error {
 	if why := c.WhyRevoked(ms.id.ID, ""); why != "" {
 		return fmt.Errorf("%w: %s: this is it. Its data is left in %s; `trireme remove %s` takes it out, and after that `trireme join`, with that "+

@@ -14,7 +14,7 @@ import (
 	"trireme/internal/failpoint"
 )
 
-// standing is a member's record beside what the leader knows of the node.
+// standing is a member's record together with what the leader knows of the node.
 type standing struct {
 	config.Member
 	voter, learner bool // in raft's membership
@@ -50,8 +50,10 @@ func (s *memberStep) add(t raftpb.ConfChangeType, m standing, text string) {
 // votes that leave, in view of those that enter.
 //
 //   - A new member begins as a learner, and gets its vote once its log and its mysqld have caught up.
-//   - Members of one move (config.Member.Move) give and take their votes at once, when all that are to have one have caught up.
-//   - The leader keeps its vote: it hands leadership over first (its weight is 0 meanwhile), and the next leader takes the vote.
+//   - Members of one move (config.Member.Move) give and take their votes at once, when all that are to have one have
+//     caught up.
+//   - The leader keeps its vote: it hands leadership over first (its weight is 0 meanwhile), and the next leader takes
+//     the vote.
 func nextStep(self uint64, all []standing, may func(in, out []uint64) error) (s memberStep, held error) {
 	waiting := map[uint64]bool{} // moves that are not ready
 	for _, m := range all {
@@ -155,7 +157,7 @@ func (ms *Members) reconcileIn(ctx context.Context, st *consensus.Status) (more 
 		return false, ms.leaveJoint(ctx, st)
 	}
 	all := ms.standings(st)
-	// Records first: nobody is to see a voter that the settings take for one that was never started.
+	// Records first: otherwise the settings would take a voter for one that was never started.
 	done, err := ms.settle(ctx, slices.DeleteFunc(slices.Clone(all), func(s standing) bool {
 		return s.Removing && ms.host.MayBeRead(st.Term, s.ID) // a later leader has to know of that one
 	}))
@@ -187,7 +189,7 @@ func (ms *Members) changeMembership(ctx context.Context, changes []*raftpb.ConfC
 }
 
 // leaveJoint: Raft leaves a joint configuration by itself as soon as it has applied it, except while leadership is
-// being handed over; then nobody asks it again.
+// being handed over; then it is not asked again.
 func (ms *Members) leaveJoint(ctx context.Context, st *consensus.Status) error {
 	if st.Transferee != 0 || st.Applied < st.Commit {
 		return nil

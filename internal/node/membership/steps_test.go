@@ -22,7 +22,8 @@ import (
 func testStandings(text string) []standing {
 	var all []standing
 	for i, f := range strings.Fields(text) {
-		s := standing{Member: config.Member{ID: uint64(i + 1), Name: "n" + f[:1], Role: config.RoleLearner}, live: true, caughtUp: true}
+		s := standing{Member: config.Member{ID: uint64(i + 1), Name: "n" + f[:1], Role: config.RoleLearner}, live: true,
+			caughtUp: true}
 		for _, flag := range f[1:] {
 			switch flag {
 			case 'v':
@@ -78,8 +79,10 @@ func TestNextStep(t *testing.T) {
 		{"1v 2v 3vxd9 4l+.9", false, ""},
 		{"1v 2v 3vxd9 4n+9", false, "n4 was added as learner"},
 		{"1v-9 2v-9 3v-9 4l+9 5l+9 6l+.9", false, ""},
-		{"1v-9 2v-9 3v-9 4l+9 5l+9 6l+9", false, "n4 was made a voter, n5 was made a voter, n6 was made a voter, n2 was made a learner, n3 was made a learner"},
-		{"1v 2v-9 3v-9 4l+9 5l+9 6lx9", false, "n6 was removed, n4 was made a voter, n5 was made a voter, n2 was made a learner, n3 was made a learner"},
+		{"1v-9 2v-9 3v-9 4l+9 5l+9 6l+9", false,
+			"n4 was made a voter, n5 was made a voter, n6 was made a voter, n2 was made a learner, n3 was made a learner"},
+		{"1v 2v-9 3v-9 4l+9 5l+9 6lx9", false,
+			"n6 was removed, n4 was made a voter, n5 was made a voter, n2 was made a learner, n3 was made a learner"},
 		{"1v 2v-9 3v 4l+.9 5vx 6l+8", false, "n6 was made a voter, n5 was removed"},
 		{"1v 2v 3v 4l+9 5vx", true, ""},
 		{"1v 2v 3v 4l+ 5vx", true, "n4 was made a voter"},
@@ -144,7 +147,8 @@ func TestStepsNeverWeaken(t *testing.T) {
 		before, move := 3+2*rnd.IntN(2), 1+rnd.IntN(3)
 		var all []standing
 		for i := range before + move {
-			s := standing{Member: config.Member{ID: uint64(i + 1), Name: fmt.Sprint("n", i+1), Role: config.RoleVoter, Move: 9}, live: true}
+			s := standing{Member: config.Member{ID: uint64(i + 1), Name: fmt.Sprint("n", i+1), Role: config.RoleVoter, Move: 9},
+				live: true}
 			if s.voter = i < before; s.voter && i < move {
 				s.Role = config.RoleLearner
 				s.Removing = rnd.IntN(2) == 0

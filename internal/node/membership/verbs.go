@@ -87,14 +87,18 @@ func (ms *Members) leave(ctx context.Context, req api.MemberRequest, how leaving
 	if err != nil {
 		return api.MemberResult{}, err
 	}
-	ms.host.Record(how.verb, api.WhoAsked(ctx), fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID, how.now))
-	err = ms.awaitMembers(ctx, m.Name+" "+how.now, func(c *config.Cluster, st *consensus.Status) bool { return how.done(c, st, m.ID) })
+	ms.host.Record(how.verb, api.WhoAsked(ctx), fmt.Sprintf("%s (id %d) %s, on an operator's request", m.Name, m.ID,
+		how.now))
+	err = ms.awaitMembers(ctx, m.Name+" "+how.now, func(c *config.Cluster, st *consensus.Status) bool {
+		return how.done(c, st, m.ID)
+	})
 	return ms.Result(c.Version, m.Name, m.Name+" "+how.then), err
 }
 
 // leaveFirst is leave of the leader itself: it hands leadership over as in a switchover, and asks the next leader for
 // the rest.
-func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.MemberRequest, how leaving) (api.MemberResult, error) {
+func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.MemberRequest,
+	how leaving) (api.MemberResult, error) {
 	sw, err := ms.host.Switchover(ctx, api.SwitchoverRequest{OpenTrxWait: req.OpenTrxWait, IfTerm: req.IfTerm})
 	if err != nil {
 		e := api.Errorf(api.KindOf(err), "%s leads, and did not hand leadership over: %v", m.Name, err)
@@ -103,7 +107,8 @@ func (ms *Members) leaveFirst(ctx context.Context, m config.Member, req api.Memb
 	req.IfTerm = 0
 	var res api.MemberResult
 	if err := ms.host.Forward(ctx, how.path, req, &res); err != nil {
-		e := api.Errorf(api.KindOf(err), "%s has handed leadership over to %s, and the rest did not follow: %v", m.Name, sw.To, err)
+		e := api.Errorf(api.KindOf(err), "%s has handed leadership over to %s, and the rest did not follow: %v", m.Name,
+			sw.To, err)
 		return api.MemberResult{}, e.With("see `trireme status`; `trireme %s %s` may be asked for again", how.verb, m.Name)
 	}
 	res.Switchover = &sw
@@ -129,7 +134,8 @@ func (ms *Members) Promote(ctx context.Context, req api.PromoteRequest) (api.Mem
 	if err != nil {
 		return api.MemberResult{}, err
 	}
-	text := namesOf(in) + plural(in, " becomes a voter as soon as it has caught up", " become voters as soon as all of them have caught up")
+	text := namesOf(in) + plural(in, " becomes a voter as soon as it has caught up",
+		" become voters as soon as all of them have caught up")
 	if len(out) > 0 {
 		text += ", and at that moment " + namesOf(out) + plural(out, " gives up its vote", " give up their votes")
 	}
@@ -176,11 +182,14 @@ func (ms *Members) editMove(c *config.Cluster, req api.PromoteRequest) (in, out 
 				return err
 			}
 			if !known.Nodes[m.ID].Live {
-				return api.Errorf(api.KindNotReady, "%s does not answer, so it cannot be given a vote", m.Name).With("start its daemon")
+				return api.Errorf(api.KindNotReady, "%s does not answer, so it cannot be given a vote", m.Name).
+					With("start its daemon")
 			}
 			if d := m.Delay(); d > 0 {
-				return api.Errorf(api.KindConflict, "%s is delayed by %v, and a voter may have to lead", m.Name, config.Duration(d)).
-					With("first `trireme delay %[1]s --now`, and once it has caught up `trireme config edit apply_delay.%[1]s=none`", m.Name)
+				return api.Errorf(api.KindConflict, "%s is delayed by %v, and a voter may have to lead", m.Name,
+					config.Duration(d)).
+					With("first `trireme delay %[1]s --now`, and once it has caught up `trireme config edit apply_delay.%[1]s=none`",
+						m.Name)
 			}
 			return nil
 		}, func(m *config.Member) { m.Role = config.RoleVoter })
@@ -258,7 +267,8 @@ func byID(ms []config.Member, id uint64) (config.Member, bool) {
 }
 
 // awaitMembers waits until a change that is recorded is in force.
-func (ms *Members) awaitMembers(ctx context.Context, what string, done func(*config.Cluster, *consensus.Status) bool) error {
+func (ms *Members) awaitMembers(ctx context.Context, what string,
+	done func(*config.Cluster, *consensus.Status) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, memberTimeout)
 	defer cancel()
 	ms.Reconcile(ctx)

@@ -85,7 +85,7 @@ func (r *Reads) indexOf(ctx context.Context, set gtid.Set) (uint64, error) {
 	}
 }
 
-// add begins to wait, and to follow mysqld if nobody does.
+// add begins to wait, and to follow mysqld if no other waiter does.
 func (a *appliedWaits) add(index uint64) (*appliedWait, error) {
 	w := &appliedWait{index: index, done: make(chan error, 1)}
 	a.mu.Lock()

@@ -31,7 +31,9 @@ func (r *Reads) farReaders(id uint64) *appliedWaits {
 		f.nodes = map[uint64]*appliedWaits{}
 	}
 	if f.nodes[id] == nil {
-		f.nodes[id] = &appliedWaits{host: r.host, follow: func(ctx context.Context, index uint64) (uint64, error) { return r.askApplied(ctx, id, index) }}
+		f.nodes[id] = &appliedWaits{host: r.host, follow: func(ctx context.Context, index uint64) (uint64, error) {
+			return r.askApplied(ctx, id, index)
+		}}
 	}
 	return f.nodes[id]
 }
@@ -43,7 +45,8 @@ func (r *Reads) WaitEverywhere(ctx context.Context, index uint64) error {
 		_, ids, err := r.askLive(ctx, liveWait)
 		return ids, err
 	}
-	return everywhere(ctx, r.likelyLive(), whom, func(ctx context.Context, id uint64) error { return r.waitOn(ctx, id, index) }, r.name)
+	return everywhere(ctx, r.likelyLive(), whom,
+		func(ctx context.Context, id uint64) error { return r.waitOn(ctx, id, index) }, r.name)
 }
 
 // likelyLive are the data nodes that seem to serve, to be waited for while the leader is asked whom to wait for.
@@ -59,7 +62,8 @@ func (r *Reads) likelyLive() (ids []uint64) {
 
 // everywhere calls wait for many nodes at once, and again where it fails, through whatever keeps a node from answering,
 // until it has succeeded for all those that whom has named, at some one time. It begins with those of first.
-func everywhere(ctx context.Context, first []uint64, whom func(context.Context) ([]uint64, error), wait func(ctx context.Context, id uint64) error, name func(uint64) string) error {
+func everywhere(ctx context.Context, first []uint64, whom func(context.Context) ([]uint64, error),
+	wait func(ctx context.Context, id uint64) error, name func(uint64) string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (

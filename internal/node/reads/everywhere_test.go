@@ -61,7 +61,8 @@ func TestEverywhere(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	err := everywhere(short(), []uint64{1, 3}, func(context.Context) ([]uint64, error) { return []uint64{1, 3}, nil }, behind, name)
+	err := everywhere(short(), []uint64{1, 3}, func(context.Context) ([]uint64, error) { return []uint64{1, 3}, nil },
+		behind, name)
 	if !errors.Is(err, context.DeadlineExceeded) || err.Error() != "n3: context deadline exceeded" {
 		t.Errorf("n3 is behind: %v", err)
 	}
@@ -80,11 +81,13 @@ func TestEverywhere(t *testing.T) {
 		t.Errorf("n3 is behind: %v", err)
 	}
 	// All that seem to serve show it, and nobody says that these are all.
-	err = everywhere(short(), []uint64{1, 2}, func(context.Context) ([]uint64, error) { return nil, errors.New("no leader") }, behind, name)
+	err = everywhere(short(), []uint64{1, 2},
+		func(context.Context) ([]uint64, error) { return nil, errors.New("no leader") }, behind, name)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
 		t.Errorf("nobody leads: %v", err)
 	}
-	if err := everywhere(t.Context(), []uint64{3}, func(context.Context) ([]uint64, error) { return []uint64{1}, nil }, behind, name); err != nil {
+	if err := everywhere(t.Context(), []uint64{3}, func(context.Context) ([]uint64, error) { return []uint64{1}, nil },
+		behind, name); err != nil {
 		t.Errorf("n3 seemed to serve, and is not waited for: %v", err)
 	}
 }

@@ -22,18 +22,18 @@ import (
 //	        commit index C.
 //	read    Once a statement has come, its router makes sure that t0 + D is not over, that the node is in the set, that the connection to its server is
 //	        older than t0, and that the node has said, after that, that its server has applied C.
-//	write   At tx its router knows that the write X is committed. Behind that it asks the leader whom to wait for, which is who counts as live or
+//	write   At tx its router knows that the write X is committed. After that it asks the leader whom to wait for, which is who counts as live or
 //	        may be read still, and each of those says that it has applied X; then the client gets its answer.
 //
-// A read that begins behind X's answer shows X:
+// A read that begins after X's answer shows X:
 //
 //	tx < t1   C covers X, also if that was known from an earlier leader: one answers only when it has applied an entry of its own term. The connection's
 //	          server has applied C.
 //	tx > t1   The leader was asked whom to wait for before X was answered, so before the read, so before t0 + D by the router's clock, so before t1 + 1.25 D by
-//	          the leader's (clocks differ by less than a fifth): the node was waited for. It has said that it has X behind tx, so behind t0: of
-//	          the connection's server, or of a later one, behind whose start that connection is no more.
-//	a later leader was asked at that time: it waits for all members, for 1.25 D since it saw that it leads, which is behind t1: who leads looks at its lease
-//	          behind each answer. The record of a member that is removed stays until it cannot be read any more, so that no later leader overlooks it.
+//	          the leader's (clocks differ by less than a fifth): the node was waited for. It has said that it has X after tx, so after t0: of
+//	          the connection's server, or of a later one, after whose start that connection is gone.
+//	a later leader was asked at that time: it waits for all members, for 1.25 D since it saw that it leads, which is after t1: who leads looks at its lease
+//	          after each answer. The record of a member that is removed stays until it cannot be read any more, so that no later leader overlooks it.
 //
 // Nothing of this rests on why the leader takes a node in or drops it: that is a matter of who waits for how long.
 const (
@@ -187,7 +187,8 @@ func (r *Reads) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
 		ids = r.live.wait(now(), members)
 	}
 	r.live.mu.Unlock()
-	commit = r.host.Raft().Status().Commit                                            // behind the account; raft shows it before anybody can have heard of it
+	// after the account; raft shows it before anybody can have heard of it
+	commit = r.host.Raft().Status().Commit
 	if !ok || !r.host.Raft().HoldsLease() || r.host.Raft().Status().Term != st.Term { // last of all (S10)
 		return 0, nil, errNotSure
 	}
@@ -224,7 +225,8 @@ func (r *Reads) askLive(ctx context.Context, kind byte) (commit uint64, ids []ui
 	b, err := r.host.Request(ctx, leader, ReqLive, []byte{kind})
 	switch {
 	case err != nil:
-		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w", r.name(leader), err)
+		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w",
+			r.name(leader), err)
 	case len(b) < 8 || len(b)%8 != 0:
 		return 0, nil, fmt.Errorf("an answer of %d bytes", len(b))
 	}

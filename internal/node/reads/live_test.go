@@ -157,7 +157,8 @@ func TestLiveHere(t *testing.T) {
 		r.LookAtLive()
 		for kind, want := range map[byte][]uint64{liveTell: {2}, liveWait: {1, 2}} {
 			commit, ids, err := r.liveHere(kind)
-			if slices.Sort(ids); c.known && (err != nil || !slices.Equal(ids, want) || commit != 7) || !c.known && !errors.Is(err, errNotSure) {
+			if slices.Sort(ids); c.known && (err != nil || !slices.Equal(ids, want) || commit != 7) || !c.known &&
+				!errors.Is(err, errNotSure) {
 				t.Errorf("%s, question %d: %d at %d, %v", name, kind, ids, commit, err)
 			}
 		}
@@ -176,7 +177,8 @@ func TestLookAtLive(t *testing.T) {
 		r.LookAtLive()
 		return r.live.of(1).live
 	}
-	for _, change := range []func(*gossip.Peer){func(p *gossip.Peer) { p.Up = false }, func(p *gossip.Peer) { p.At -= liveHeard },
+	for _, change := range []func(*gossip.Peer){func(p *gossip.Peer) { p.Up = false },
+		func(p *gossip.Peer) { p.At -= liveHeard },
 		func(p *gossip.Peer) { p.Ready = false }} {
 		bad := good
 		change(&bad)

@@ -99,7 +99,8 @@ func (r *Reads) parseOutcome(q api.OutcomeQuery) (reign ledger.Reign, after gtid
 }
 
 // lookUp answers from what is committed here. An answer that is not final may become another one when more is.
-func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome, final bool) {
+func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome,
+	final bool) {
 	from, to := max(q.Index, span.Begin)+1, span.Seen
 	if span.End != 0 {
 		to = span.End - 1
@@ -111,7 +112,8 @@ func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, 
 		return unknown("%s was not committed by that leader", after), true
 	}
 	found, err := r.committedBy(reign, q.Thread, from, to, after)
-	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return r.host.DeclaredVoid(t.GTID) }) // they do nothing, on any node
+	// they do nothing, on any node
+	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return r.host.DeclaredVoid(t.GTID) })
 	switch {
 	case errors.Is(err, raftlog.ErrPurged):
 		return unknown("the log was purged above entry %d: %v", from, err), true
@@ -120,18 +122,21 @@ func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, 
 	case len(found) == q.Others+1 && q.Sole && !found[q.Others].Undone: // the others were answered, and stand before it
 		return api.Outcome{Result: api.Committed, GTID: found[q.Others].GTID.String(), Index: found[q.Others].Index}, true
 	case len(found) > 0:
-		o := unknown("this connection has committed %d transactions since, and which of them were asked for cannot be told", len(found))
+		o := unknown("this connection has committed %d transactions since, and which of them were asked for cannot be told",
+			len(found))
 		last := found[len(found)-1]
 		o.GTID, o.Index = last.GTID.String(), last.Index
 		return o, true
 	case span.End == 0:
-		return unknown("nothing of it is committed until now, and no other leader's writes have opened: it may still be"), false
+		return unknown("nothing of it is committed until now, and no other leader's writes have opened: it may still be"),
+			false
 	}
 	return api.Outcome{Result: api.NotCommitted, Index: span.End}, true
 }
 
-// committedBy returns what a connection committed in [from, to], behind after.
-func (r *Reads) committedBy(reign ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx, error) {
+// committedBy returns what a connection committed in [from, to], later than after.
+func (r *Reads) committedBy(reign ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx,
+	error) {
 	c := &r.outcomes
 	end := now() + cmp.Or(c.patience, readPatience)
 	for !c.mu.TryLock() {

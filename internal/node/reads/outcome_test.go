@@ -29,7 +29,8 @@ type outcomeLog struct {
 func newOutcomeLog(t *testing.T) *outcomeLog {
 	r, h := newTestReads()
 	var err error
-	if h.log, err = raftlog.Open(raftlog.Options{Dir: "/raft", FS: memfs.New(), SegmentBytes: 4096, Cluster: 5, NodeID: 2}); err != nil {
+	if h.log, err = raftlog.Open(raftlog.Options{Dir: "/raft", FS: memfs.New(), SegmentBytes: 4096, Cluster: 5,
+		NodeID: 2}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.log.Close() })
@@ -44,7 +45,8 @@ func (o *outcomeLog) commit(term uint64, m raftlog.Meta, events []byte) {
 	index := o.ledger.Index() + 1
 	data := append(raftlog.AppendMeta(nil, &m), events...)
 	e := &raftpb.Entry{Index: new(index), Term: new(term), Data: data}
-	if err := errors.Join(o.rlog.SetHardState(&raftpb.HardState{Term: new(term)}), o.rlog.Append([]*raftpb.Entry{e}), o.rlog.Sync(),
+	if err := errors.Join(o.rlog.SetHardState(&raftpb.HardState{Term: new(term)}), o.rlog.Append([]*raftpb.Entry{e}),
+		o.rlog.Sync(),
 		o.rlog.SetHardState(&raftpb.HardState{Term: new(term), Commit: new(index)})); err != nil {
 		o.t.Fatal(err)
 	}
@@ -116,20 +118,28 @@ func TestOutcome(t *testing.T) {
 	questions := []question{
 		{"its only one", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true}, committed(g3, 3), committed(g3, 3)},
 		{"an index from before the leadership", api.OutcomeQuery{Thread: 11, Sole: true}, committed(g3, 3), committed(g3, 3)},
-		{"behind an earlier one by index", api.OutcomeQuery{Thread: 10, Index: 2, Sole: true}, committed(g4, 4), committed(g4, 4)},
-		{"behind an earlier one by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g2, Sole: true}, committed(g4, 4), committed(g4, 4)},
-		{"behind an earlier one below the index", api.OutcomeQuery{Thread: 10, Index: 3, After: g2, Sole: true}, committed(g4, 4), committed(g4, 4)},
+		{"behind an earlier one by index", api.OutcomeQuery{Thread: 10, Index: 2, Sole: true}, committed(g4, 4),
+			committed(g4, 4)},
+		{"behind an earlier one by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g2, Sole: true}, committed(g4, 4),
+			committed(g4, 4)},
+		{"behind an earlier one below the index", api.OutcomeQuery{Thread: 10, Index: 3, After: g2, Sole: true},
+			committed(g4, 4), committed(g4, 4)},
 		{"an earlier one that is not told of", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true}, several, several},
-		{"behind an earlier one that is counted", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true, Others: 1}, committed(g4, 4), committed(g4, 4)},
-		{"it or the one that was answered", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true, Others: 1}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}},
+		{"behind an earlier one that is counted", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true, Others: 1},
+			committed(g4, 4), committed(g4, 4)},
+		{"it or the one that was answered", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true, Others: 1},
+			api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3,
+				Index: 3}},
 		{"neither it nor what was answered", api.OutcomeQuery{Thread: 12, Index: 1, Sole: true, Others: 3}, dunno, no},
-		{"part of several", api.OutcomeQuery{Thread: 11, Index: 1}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}},
+		{"part of several", api.OutcomeQuery{Thread: 11, Index: 1}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3,
+			Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}},
 		{"nothing by index", api.OutcomeQuery{Thread: 11, Index: 3, Sole: true}, dunno, no},
 		{"nothing by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g4, Sole: true}, dunno, no},
 		{"nothing of several", api.OutcomeQuery{Thread: 10, Index: 4}, dunno, no},
 		{"another connection", api.OutcomeQuery{Thread: 12, Index: 1, Sole: true}, dunno, no},
 		{"a connection to a leader that was deposed already", api.OutcomeQuery{Thread: 12, Index: 9, Sole: true}, dunno, no},
-		{"an answer that Raft does not have", api.OutcomeQuery{Thread: 10, Index: 1, After: o.sid().String() + ":99", Sole: true}, dunno, dunno},
+		{"an answer that Raft does not have", api.OutcomeQuery{Thread: 10, Index: 1, After: o.sid().String() + ":99",
+			Sole: true}, dunno, dunno},
 		{"an incarnation that never led", api.OutcomeQuery{Node: "db1", Epoch: "2/7", Thread: 10, Sole: true}, dunno, dunno},
 		{"a node that never led", api.OutcomeQuery{Node: "db2", Epoch: "3/7", Thread: 10, Sole: true}, dunno, dunno},
 		{"a term to come", api.OutcomeQuery{Node: "db1", Epoch: "3/70", Thread: 10, Sole: true}, dunno, dunno},

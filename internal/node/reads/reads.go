@@ -96,7 +96,8 @@ func (r *Reads) name(id uint64) string {
 
 // dataMembers are the members with a mysqld.
 func (r *Reads) dataMembers() []config.Member {
-	return slices.DeleteFunc(slices.Clone(r.host.Settings().Members), func(m config.Member) bool { return m.Role == config.RoleLogger })
+	return slices.DeleteFunc(slices.Clone(r.host.Settings().Members),
+		func(m config.Member) bool { return m.Role == config.RoleLogger })
 }
 
 // Barrier returns an index of the log: a mysqld that has applied it shows everything that was answered before the call.
@@ -132,7 +133,8 @@ func (r *Reads) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIn
 	if q.Live {
 		v, err := r.Live(ctx)
 		if err != nil {
-			err = api.Errorf(api.KindNoLeader, "who counts as live cannot be told: %v", err).With("it needs a leader that a majority of the voters answers; see `trireme status`")
+			err = api.Errorf(api.KindNoLeader, "who counts as live cannot be told: %v", err).
+				With("it needs a leader that a majority of the voters answers; see `trireme status`")
 		}
 		return v, err
 	}
@@ -142,7 +144,8 @@ func (r *Reads) ReadIndex(ctx context.Context, q api.ReadIndexQuery) (api.ReadIn
 		return v, err
 	}
 	if err := r.ledger.Await(ctx, index); err != nil {
-		return v, api.Errorf(api.KindTimeout, "entry %d is not known to be committed on %s yet", index, r.id.Name).With("try again, or ask another node")
+		return v, api.Errorf(api.KindTimeout, "entry %d is not known to be committed on %s yet", index, r.id.Name).
+			With("try again, or ask another node")
 	}
 	_, committed := r.ledger.Snapshot()
 	v.GTIDs = committed.String()

@@ -32,7 +32,8 @@ type testHost struct {
 func newTestReads() (*Reads, *testHost) {
 	h := &testHost{settings: &config.Cluster{}}
 	for id, role := range []string{config.RoleVoter, config.RoleVoter, config.RoleLogger} {
-		h.settings.Members = append(h.settings.Members, config.Member{ID: uint64(id + 1), Name: fmt.Sprint("db", id+1), Role: role})
+		h.settings.Members = append(h.settings.Members, config.Member{ID: uint64(id + 1), Name: fmt.Sprint("db", id+1),
+			Role: role})
 	}
 	return New(config.Identity{Name: "db2", ID: 2}, ledger.New(raftlog.Boundary{}), h, slog.New(slog.DiscardHandler)), h
 }

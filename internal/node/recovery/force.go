@@ -30,7 +30,8 @@ const (
 
 // ForceQuorum implements api.Backend. Any node reports; the survivor with the newest log carries it out, and at.Self
 // says whether this is it.
-func (r *Recovery) ForceQuorum(ctx context.Context, req api.ForceRequest) (rep api.ForceReport, at api.Leader, err error) {
+func (r *Recovery) ForceQuorum(ctx context.Context, req api.ForceRequest) (rep api.ForceReport, at api.Leader,
+	err error) {
 	f, err := r.planForce(ctx, req.Voters, false)
 	if err != nil {
 		return rep, at, err
@@ -161,7 +162,7 @@ func (r *Recovery) SurveyForPeer(body []byte) ([]byte, error) {
 // itself stays true.
 func (r *Recovery) StandsStill() bool { return now() < time.Duration(r.stillUntil.Load()) }
 
-// lastWrite is when the newest transaction near the end of the log began, in seconds; zero: there is none. It looks
+// lastWrite is when the newest transaction near the end of the log began, in seconds; zero: no transaction. It looks
 // from the end, since entries can be large.
 func (r *Recovery) lastWrite(first, last uint64) (at time.Time) {
 	for i := last; i >= first && i+lastWriteSpan > last && i > 0 && at.IsZero(); i-- {
@@ -184,7 +185,8 @@ func (r *Recovery) lastWrite(first, last uint64) (at time.Time) {
 // meet it.
 func (r *Recovery) force(ctx context.Context, req api.ForceRequest, seen *forcePlan) (rep api.ForceReport, err error) {
 	if !r.forcing.TryLock() {
-		return rep, api.Errorf(api.KindBusy, "nothing is changed: another force-quorum is under way").With("see `trireme status`")
+		return rep, api.Errorf(api.KindBusy, "nothing is changed: another force-quorum is under way").
+			With("see `trireme status`")
 	}
 	f, err := r.planForce(ctx, req.Voters, true)
 	if err == nil && f.report.Seen != seen.report.Seen {
@@ -199,17 +201,19 @@ func (r *Recovery) force(ctx context.Context, req api.ForceRequest, seen *forceP
 		r.forcing.Unlock()
 		return rep, err
 	}
-	// From here on this run of the node comes to its end, and forcing stays locked: nobody decides a second time.
-	r.log.Warn("force-quorum: carried out on an operator's word", "by", CleanBy(req.By), "term", f.report.Term, "voters", f.report.Voters,
+	// From here on this run of the node comes to its end, and forcing stays locked: there is no second decision.
+	r.log.Warn("force-quorum: carried out on an operator's word", "by", CleanBy(req.By), "term", f.report.Term,
+		"voters", f.report.Voters,
 		"given_up", f.report.GivenUp)
 	r.host.Quiesce()
-	defer r.host.Fail(ErrNewGeneration) // raft is stopped: this node starts anew in any case
+	defer r.host.Fail(ErrNewGeneration) // raft is stopped: this node starts again in any case
 	state, err := r.decideForce(req, f)
 	if err != nil {
 		return rep, err
 	}
 	if err := state.Save(r.cfg.Dir); err != nil {
-		return rep, fmt.Errorf("whether the force-quorum is decided is not known, %s cannot be written: %w", generationFile(r.cfg.Dir), err)
+		return rep, fmt.Errorf("whether the force-quorum is decided is not known, %s cannot be written: %w",
+			generationFile(r.cfg.Dir), err)
 	}
 	if err := r.host.AuditForce("decided", CleanBy(req.By), &f.report); err != nil {
 		r.log.Error("the audit record could not be written", "err", err)
@@ -229,19 +233,23 @@ func (r *Recovery) decideForce(req api.ForceRequest, f *forcePlan) (*State, erro
 	if s.Last != rep.LastIndex || s.LastTerm != rep.LastTerm || s.Term > rep.Term {
 		return nil, changedMeanwhile()
 	}
-	g := &config.Generation{Number: r.generation.NumberOf() + 1, ID: randomID(), Parent: r.generation.IDOf(), Source: r.id.ID,
-		Base: rep.LastIndex, BaseTerm: rep.LastTerm, Commit: rep.Commit, Members: slices.Concat(f.voters, f.learners), At: time.Now().UTC(), By: CleanBy(req.By)}
+	g := &config.Generation{Number: r.generation.NumberOf() + 1, ID: randomID(), Parent: r.generation.IDOf(),
+		Source: r.id.ID,
+		Base:   rep.LastIndex, BaseTerm: rep.LastTerm, Commit: rep.Commit, Members: slices.Concat(f.voters, f.learners),
+		At: time.Now().UTC(), By: CleanBy(req.By)}
 	applied := r.host.Raft().Status().Applied
 	settings, err := r.forcedSettings(applied, g, f)
 	if err != nil {
 		return nil, err
 	}
 	entry := append(raftlog.AppendMeta(nil, &raftlog.Meta{Kind: raftlog.Settings, Node: uint16(r.id.ID)}), settings...)
-	t, err := consensus.PlanTakeover(r.host.Log(), applied, rep.Term+1, [][]byte{entry}, consensus.ForcedConf{Voters: f.voters, Learners: f.learners})
+	t, err := consensus.PlanTakeover(r.host.Log(), applied, rep.Term+1, [][]byte{entry},
+		consensus.ForcedConf{Voters: f.voters, Learners: f.learners})
 	if err != nil {
 		return nil, err
 	}
-	e := api.Event{Time: g.At, Kind: "force-quorum", Node: r.id.Name, Term: t.Term, Index: t.End(), Message: forceMessage(g, rep)}
+	e := api.Event{Time: g.At, Kind: "force-quorum", Node: r.id.Name, Term: t.Term, Index: t.End(),
+		Message: forceMessage(g, rep)}
 	return &State{Generation: g, Takeover: t, Event: &e}, nil
 }
 

@@ -21,13 +21,13 @@ import (
 type Survey struct {
 	ID       uint64 `json:"id"`
 	Term     uint64 `json:"term"`
-	Leader   uint64 `json:"leader"` // whom it has heard of lately, or itself with a lease; 0: nobody
+	Leader   uint64 `json:"leader"` // whom it has heard of lately, or itself with a lease; 0: none
 	First    uint64 `json:"first"`
 	Last     uint64 `json:"last"`
 	LastTerm uint64 `json:"last_term"`
 	Commit   uint64 `json:"commit"`
 	GTIDs    string `json:"gtids"` // of its whole log, what was purged included
-	// LastWrite is when the newest transaction of its log began, by the clock of the leader; zero: there is none near
+	// LastWrite is when the newest transaction of its log began, by the clock of the leader; zero: no transaction near
 	// the end.
 	LastWrite time.Time `json:"last_write,omitzero"`
 	// Conf is the membership in force, Final the one when all of its log is committed.
@@ -71,7 +71,8 @@ func planForce(c *config.Cluster, answers []Survey, want []string) (*forcePlan, 
 	for _, m := range c.Members {
 		s := by[m.ID]
 		if s == nil {
-			f.report.GivenUp = append(f.report.GivenUp, api.ForceMember{Name: m.Name, ID: m.ID, Role: m.Role, Pending: m.Pending})
+			f.report.GivenUp = append(f.report.GivenUp, api.ForceMember{Name: m.Name, ID: m.ID, Role: m.Role,
+				Pending: m.Pending})
 			continue
 		}
 		f.report.Term = max(f.report.Term, s.Term)
@@ -126,7 +127,8 @@ func (f *forcePlan) choose(c *config.Cluster, by map[uint64]*Survey, chosen map[
 
 // isVoter as the source's log knows it, at its end or before.
 func isVoter(s *Survey, id uint64) bool {
-	return slices.Contains(s.Conf.GetVoters(), id) || slices.Contains(s.Conf.GetVotersOutgoing(), id) || slices.Contains(s.Final.GetVoters(), id)
+	return slices.Contains(s.Conf.GetVoters(), id) || slices.Contains(s.Conf.GetVotersOutgoing(), id) ||
+		slices.Contains(s.Final.GetVoters(), id)
 }
 
 // survivors describes each of them, with what it has that the source has not.
@@ -144,19 +146,22 @@ func (f *forcePlan) survivors(c *config.Cluster, by map[uint64]*Survey, source *
 		if err != nil {
 			return err
 		}
-		f.report.Survivors = append(f.report.Survivors, api.ForceSurvivor{Name: m.Name, Role: m.Role, Voter: isVoter(source, m.ID), Term: s.Term,
+		f.report.Survivors = append(f.report.Survivors, api.ForceSurvivor{Name: m.Name, Role: m.Role,
+			Voter: isVoter(source, m.ID), Term: s.Term,
 			LastTerm: s.LastTerm, LastIndex: s.Last, Commit: s.Commit, Drops: oneLine(has.Subtract(kept))})
 	}
 	return nil
 }
 
 // problem says why it must not be done, and what to do instead; nil: it may be done.
-func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Survey, chosen map[string]bool) *api.Error {
+func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Survey,
+	chosen map[string]bool) *api.Error {
 	live := func(id uint64) bool { return by[id] != nil }
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Leader != 0 {
 			l, _ := c.MemberByID(s.Leader)
-			return api.Errorf(api.KindAlready, "not needed: %s follows a leader, %s", m.Name, l.Name).With("see `trireme status`")
+			return api.Errorf(api.KindAlready, "not needed: %s follows a leader, %s", m.Name, l.Name).
+				With("see `trireme status`")
 		}
 	}
 	if consensus.Quorum(source.Conf, live) {
@@ -166,9 +171,11 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Su
 	for _, m := range c.Members {
 		switch s := by[m.ID]; {
 		case s == nil && chosen[m.Name]:
-			return api.Errorf(api.KindNotReady, "%s does not answer", m.Name).With("leave it out of --voters, or start its daemon")
+			return api.Errorf(api.KindNotReady, "%s does not answer", m.Name).
+				With("leave it out of --voters, or start its daemon")
 		case chosen[m.Name] && m.Pending:
-			return api.Errorf(api.KindNotReady, "%s has not taken part in the cluster yet", m.Name).With("leave it out of --voters")
+			return api.Errorf(api.KindNotReady, "%s has not taken part in the cluster yet", m.Name).
+				With("leave it out of --voters")
 		case s != nil && len(chosen) > 0 && !chosen[m.Name] && isVoter(source, m.ID):
 			return api.Errorf(api.KindNeeded, "%s is a voter, answers, and is not in --voters", m.Name).
 				With("name it too, or stop its daemon if it is to be given up")
@@ -176,24 +183,30 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Su
 	}
 	for _, m := range c.Members {
 		if s := by[m.ID]; s != nil && s.Commit > source.Last { // cannot be, if no log was ever lost
-			return api.Errorf(api.KindConflict, "%s has committed entry %d, and %s's log, which is the most up to date, ends at %d",
-				m.Name, s.Commit, f.report.Source, source.Last).With("a log was lost or changed manually; no promise holds any more")
+			return api.Errorf(api.KindConflict,
+				"%s has committed entry %d, and %s's log, which is the most up to date, ends at %d",
+				m.Name, s.Commit, f.report.Source, source.Last).
+				With("a log was lost or changed manually; no promise holds any more")
 		}
 	}
 	if len(f.voters) == 0 {
-		return api.Errorf(api.KindNotReady, "no voter answers").With("name those that are to vote: --voters %s", strings.Join(f.report.Learners, ","))
+		return api.Errorf(api.KindNotReady, "no voter answers").With("name those that are to vote: --voters %s",
+			strings.Join(f.report.Learners, ","))
 	}
 	if !slices.Contains(f.voters, f.source) {
-		return api.Errorf(api.KindNeeded, "%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d",
+		return api.Errorf(api.KindNeeded,
+			"%s, a learner, holds more of the log than any voter that answers: up to entry %d of term %d",
 			f.report.Source, source.Last, source.LastTerm).
-			With("make it a voter, so that this is not lost: --voters %s", strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ","))
+			With("make it a voter, so that this is not lost: --voters %s",
+				strings.Join(append(slices.Clone(f.report.Voters), f.report.Source), ","))
 	}
 	for _, m := range c.Members {
 		if m.Role != config.RoleLogger && slices.Contains(f.voters, m.ID) && by[m.ID].Last+1 >= source.First {
 			return nil
 		}
 	}
-	return api.Errorf(api.KindNotReady, "none of the voters to be has data that %s's log, which begins at entry %d, can bring up to date",
+	return api.Errorf(api.KindNotReady,
+		"none of the voters to be has data that %s's log, which begins at entry %d, can bring up to date",
 		f.report.Source, source.First).With("name a data node with --voters")
 }
 
@@ -216,7 +229,9 @@ func (f *forcePlan) loss() string {
 func (f *forcePlan) digest() string {
 	h := fnv.New64a()
 	r := f.report
-	b, _ := json.Marshal([]any{r.Generation, r.Term, r.LastTerm, r.LastIndex, r.Source, r.Voters, r.Learners, r.GivenUp, r.Problem, r.Certain}) // plain values
+	// plain values
+	b, _ := json.Marshal([]any{r.Generation, r.Term, r.LastTerm, r.LastIndex, r.Source, r.Voters, r.Learners, r.GivenUp,
+		r.Problem, r.Certain})
 	h.Write(b)
 	return fmt.Sprintf("%016x", h.Sum64())
 }

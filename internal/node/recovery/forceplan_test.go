@@ -15,9 +15,11 @@ import (
 // forceCluster has voters db1 to db3, a logger db4 that votes, a learner db5, and db6, which never started.
 func forceCluster() *config.Cluster {
 	c := &config.Cluster{Version: 1, Name: "prod", ClusterID: 1, NextID: 7}
-	for i, role := range []string{config.RoleVoter, config.RoleVoter, config.RoleVoter, config.RoleLogger, config.RoleLearner, config.RoleVoter} {
+	for i, role := range []string{config.RoleVoter, config.RoleVoter, config.RoleVoter, config.RoleLogger,
+		config.RoleLearner, config.RoleVoter} {
 		name := "db" + string(rune('1'+i))
-		c.Members = append(c.Members, config.Member{ID: uint64(i + 1), Name: name, Role: role, API: name + ":8008", Pending: i == 5})
+		c.Members = append(c.Members, config.Member{ID: uint64(i + 1), Name: name, Role: role, API: name + ":8008",
+			Pending: i == 5})
 	}
 	return c
 }
@@ -41,30 +43,44 @@ func TestPlanForce(t *testing.T) {
 		learners string
 		certain  bool
 	}{
-		"half of four":                     {[]Survey{said(1, 7, 100), said(2, 7, 99)}, nil, "", "db1", "db1 db2", "", true},
-		"one of four":                      {[]Survey{said(2, 7, 100)}, nil, "", "db2", "db2", "", false},
-		"the later term counts":            {[]Survey{said(1, 7, 200), said(2, 8, 100)}, nil, "", "db2", "db1 db2", "", true},
-		"a learner stays one":              {[]Survey{said(2, 7, 100), said(5, 7, 100)}, nil, "", "db2", "db2", "db5", false},
-		"equal logs: a voter's counts":     {[]Survey{said(4, 7, 100), said(3, 7, 100), said(5, 7, 100)}, nil, "", "db3", "db3 db4", "db5", true},
-		"equal logs: a chosen one's":       {[]Survey{said(4, 7, 100), said(5, 7, 100)}, []string{"db4", "db5"}, "", "db5", "db4 db5", "", false},
-		"a learner is chosen":              {[]Survey{said(2, 7, 100), said(5, 7, 101)}, []string{"db2", "db5"}, "", "db5", "db2 db5", "", false},
-		"a learner has more":               {[]Survey{said(2, 7, 100), said(5, 7, 101)}, nil, "make it a voter", "db5", "db2", "db5", false},
-		"a majority":                       {[]Survey{said(1, 7, 100), said(2, 7, 99), said(4, 7, 99)}, nil, "not needed: a majority", "db1", "db1 db2 db4", "", true},
-		"a leader is heard":                {[]Survey{with(said(1, 7, 100), func(s *Survey) { s.Leader = 3 })}, nil, "follows a leader, db3", "db1", "db1", "", false},
-		"no voter":                         {[]Survey{said(5, 7, 100)}, nil, "no voter answers", "db5", "", "db5", false},
-		"learners of the region":           {[]Survey{said(5, 7, 100)}, []string{"db5"}, "", "db5", "db5", "", false},
-		"a voter is left out":              {[]Survey{said(1, 7, 100), said(2, 7, 99)}, []string{"db1"}, "db2 is a voter, answers, and is not in --voters", "db1", "db1", "db2", true},
-		"one of those named is dead":       {[]Survey{said(1, 7, 100)}, []string{"db1", "db5"}, "db5 does not answer", "db1", "db1", "", false},
-		"one of those named never started": {[]Survey{said(1, 7, 100), said(6, 0, 0)}, []string{"db1", "db6"}, "db6 has not taken part", "db1", "db1 db6", "", false},
-		"only a logger":                    {[]Survey{said(4, 7, 100)}, nil, "none of the voters to be has data", "db4", "db4", "", false},
-		"a logger has the newest log":      {[]Survey{said(3, 7, 100), said(4, 7, 120)}, nil, "", "db4", "db3 db4", "", true},
-		"data too far behind the log": {[]Survey{said(3, 7, 100), with(said(4, 7, 120), func(s *Survey) { s.First = 102 })}, nil,
+		"half of four":          {[]Survey{said(1, 7, 100), said(2, 7, 99)}, nil, "", "db1", "db1 db2", "", true},
+		"one of four":           {[]Survey{said(2, 7, 100)}, nil, "", "db2", "db2", "", false},
+		"the later term counts": {[]Survey{said(1, 7, 200), said(2, 8, 100)}, nil, "", "db2", "db1 db2", "", true},
+		"a learner stays one":   {[]Survey{said(2, 7, 100), said(5, 7, 100)}, nil, "", "db2", "db2", "db5", false},
+		"equal logs: a voter's counts": {[]Survey{said(4, 7, 100), said(3, 7, 100), said(5, 7, 100)}, nil, "", "db3",
+			"db3 db4", "db5", true},
+		"equal logs: a chosen one's": {[]Survey{said(4, 7, 100), said(5, 7, 100)}, []string{"db4", "db5"}, "", "db5",
+			"db4 db5", "", false},
+		"a learner is chosen": {[]Survey{said(2, 7, 100), said(5, 7, 101)}, []string{"db2", "db5"}, "", "db5",
+			"db2 db5", "", false},
+		"a learner has more": {[]Survey{said(2, 7, 100), said(5, 7, 101)}, nil, "make it a voter", "db5", "db2",
+			"db5", false},
+		"a majority": {[]Survey{said(1, 7, 100), said(2, 7, 99), said(4, 7, 99)}, nil,
+			"not needed: a majority", "db1", "db1 db2 db4", "", true},
+		"a leader is heard": {[]Survey{with(said(1, 7, 100), func(s *Survey) { s.Leader = 3 })}, nil,
+			"follows a leader, db3", "db1", "db1", "", false},
+		"no voter":               {[]Survey{said(5, 7, 100)}, nil, "no voter answers", "db5", "", "db5", false},
+		"learners of the region": {[]Survey{said(5, 7, 100)}, []string{"db5"}, "", "db5", "db5", "", false},
+		"a voter is left out": {[]Survey{said(1, 7, 100), said(2, 7, 99)}, []string{"db1"},
+			"db2 is a voter, answers, and is not in --voters", "db1", "db1", "db2", true},
+		"one of those named is dead": {[]Survey{said(1, 7, 100)}, []string{"db1", "db5"}, "db5 does not answer", "db1",
+			"db1", "", false},
+		"one of those named never started": {[]Survey{said(1, 7, 100), said(6, 0, 0)}, []string{"db1", "db6"},
+			"db6 has not taken part", "db1", "db1 db6", "", false},
+		"only a logger": {[]Survey{said(4, 7, 100)}, nil, "none of the voters to be has data", "db4",
+			"db4", "", false},
+		"a logger has the newest log": {[]Survey{said(3, 7, 100), said(4, 7, 120)}, nil, "", "db4", "db3 db4", "", true},
+		"data too far behind the log": {[]Survey{said(3, 7, 100), with(said(4, 7, 120), func(s *Survey) { s.First = 102 })},
+			nil,
 			"none of the voters to be has data", "db4", "db3 db4", "", true},
-		"a commit index beyond the newest log": {[]Survey{with(said(1, 7, 200), func(s *Survey) { s.Commit = 150 }), said(2, 8, 100)}, nil,
+		"a commit index beyond the newest log": {[]Survey{with(said(1, 7, 200), func(s *Survey) { s.Commit = 150 }),
+			said(2, 8, 100)}, nil,
 			"has committed entry 150", "db2", "db1 db2", "", true},
-		"a joint change that may be committed": {[]Survey{with(said(1, 7, 100), func(s *Survey) { s.Final = joint }), said(2, 7, 99)}, nil, "", "db1", "db1 db2", "", true},
+		"a joint change that may be committed": {[]Survey{with(said(1, 7, 100), func(s *Survey) { s.Final = joint }),
+			said(2, 7, 99)}, nil, "", "db1", "db1 db2", "", true},
 		"a change that may be committed, and the survivors are not enough of it": {
-			[]Survey{with(said(2, 7, 100), func(s *Survey) { s.Final = &raftpb.ConfState{Voters: []uint64{1, 3, 4}} }), said(5, 7, 99)}, nil,
+			[]Survey{with(said(2, 7, 100), func(s *Survey) { s.Final = &raftpb.ConfState{Voters: []uint64{1, 3, 4}} }),
+				said(5, 7, 99)}, nil,
 			"", "db2", "db2", "db5", false},
 	} {
 		f, err := planForce(forceCluster(), c.answers, c.want)
@@ -77,7 +93,8 @@ func TestPlanForce(t *testing.T) {
 		if c.problem == "" && r.Problem != "" || !strings.Contains(all, c.problem) {
 			t.Errorf("%s: problem %q", name, all)
 		}
-		if r.Source != c.source || strings.Join(r.Voters, " ") != c.voters || strings.Join(r.Learners, " ") != c.learners || r.Certain != c.certain {
+		if r.Source != c.source || strings.Join(r.Voters, " ") != c.voters || strings.Join(r.Learners, " ") != c.learners ||
+			r.Certain != c.certain {
 			t.Errorf("%s: source %s voters %v learners %v certain %t", name, r.Source, r.Voters, r.Learners, r.Certain)
 		}
 		if r.Certain == strings.Contains(r.Loss, "May be lost") {
@@ -151,7 +168,8 @@ func TestForcedCluster(t *testing.T) {
 		if err == nil {
 			err = got.CheckRules()
 		}
-		if err != nil || got.Version != c.Version+1 || got.Generation.NumberOf() != 2 || got.Pause != nil || len(got.Members) != len(x.members) || got.CommitZones != 0 {
+		if err != nil || got.Version != c.Version+1 || got.Generation.NumberOf() != 2 || got.Pause != nil ||
+			len(got.Members) != len(x.members) || got.CommitZones != 0 {
 			t.Errorf("%s: %+v, %v", name, got, err)
 			continue
 		}

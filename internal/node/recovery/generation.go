@@ -20,9 +20,9 @@ import (
 	"trireme/internal/transport"
 )
 
-// State is what a node knows of generations beside the cluster settings, in generation.json: written whole and fsynced.
-// The moment at which the file of the source is there is the moment of a force-quorum: before it nothing has happened,
-// behind it it will.
+// State is what a node knows of generations besides the cluster settings, in generation.json: written whole and
+// fsynced. The moment at which the file of the source is there is the moment of a force-quorum: before it nothing has
+// happened, after it the node will.
 type State struct {
 	// Generation that this node belongs to, if it is newer than the one in the cluster settings.
 	Generation *config.Generation `json:"generation,omitempty"`
@@ -87,7 +87,8 @@ func (r *Recovery) Open(c *config.Cluster) error {
 		return r.leftError(s.Left)
 	}
 	r.generation = s.Generation
-	if g := c.Generation; g.NumberOf() > r.generation.NumberOf() { // a node that joined since, or adopted a snapshot's settings
+	// a node that joined since, or adopted a snapshot's settings
+	if g := c.Generation; g.NumberOf() > r.generation.NumberOf() {
 		r.generation = g
 	}
 	return nil
@@ -108,7 +109,8 @@ func (r *Recovery) CarryOut() error {
 	if err := s.Takeover.CarryOut(r.host.Log(), r.id.ID); err != nil {
 		return fmt.Errorf("carrying out the force-quorum of generation %d: %w", s.Generation.Number, err)
 	}
-	r.log.Warn("force-quorum: the log of this node is the cluster's now", "generation", s.Generation.Number, "term", s.Takeover.Term,
+	r.log.Warn("force-quorum: the log of this node is the cluster's now", "generation", s.Generation.Number,
+		"term", s.Takeover.Term,
 		"index", s.Takeover.End(), "voters", s.Takeover.Conf.Voters)
 	return nil
 }
@@ -124,7 +126,7 @@ func (r *Recovery) ForPeers() (transport.Generation, error) {
 	return g, err
 }
 
-// Other is told that a node of another generation is there. Whoever is of the older one must not serve a moment longer.
+// Other is told that a node of another generation is there. A node of the older one must stop serving at once.
 func (r *Recovery) Other(from uint64, theirs transport.Generation) {
 	mine := r.generation.NumberOf()
 	if theirs.Number > mine {
@@ -141,12 +143,16 @@ func (r *Recovery) Other(from uint64, theirs transport.Generation) {
 	if theirs.Number == mine {
 		r.log.Error("a node belongs to another generation of the same number: force-quorum was run on both sides of a cut. "+
 			"Two clusters take writes; stop one of them", "peer", from, "generation", mine)
-		r.host.Record("split", "", fmt.Sprintf("node %d belongs to another generation %d: force-quorum was run on both sides of a cut, and both sides "+
-			"may take writes. Stop one of them", from, mine))
+		r.host.Record("split",
+			"",
+			fmt.Sprintf("node %d belongs to another generation %d: force-quorum was run on both sides of a cut, and both sides "+
+				"may take writes. Stop one of them", from, mine))
 		return
 	}
 	r.log.Warn("a node of an older generation was refused", "peer", from, "generation", theirs.Number)
-	r.host.Record("left-behind", "", fmt.Sprintf("node %d, which belongs to generation %d, is back and was refused; it fences itself", from, theirs.Number))
+	r.host.Record("left-behind",
+		"", fmt.Sprintf("node %d, which belongs to generation %d, is back and was refused; it fences itself", from,
+			theirs.Number))
 }
 
 // follow takes note of a newer generation: this node goes on in it, if it was meant to and its log allows, or else
@@ -156,15 +162,18 @@ func (r *Recovery) follow(from uint64, theirs transport.Generation) {
 		return // it is at it, or decides something itself; the peer will be back
 	}
 	var claim config.Generation
-	if err := json.Unmarshal([]byte(theirs.Claim), &claim); err != nil || claim.Number != theirs.Number || claim.ID != theirs.ID {
+	if err := json.Unmarshal([]byte(theirs.Claim), &claim); err != nil || claim.Number != theirs.Number ||
+		claim.ID != theirs.ID {
 		r.forcing.Unlock()
-		r.log.Error("a peer's generation cannot be read: upgrade this node", "peer", from, "generation", theirs.Number, "err", err)
+		r.log.Error("a peer's generation cannot be read: upgrade this node", "peer", from, "generation", theirs.Number,
+			"err", err)
 		return
 	}
 	r.host.Quiesce()
 	why, err := r.barsFollowing(&claim)
 	if err == nil && why == "" {
-		r.log.Warn("force-quorum: this node continues in a new generation", "generation", claim.Number, "source", claim.Source)
+		r.log.Warn("force-quorum: this node continues in a new generation", "generation", claim.Number,
+			"source", claim.Source)
 		if err = (&State{Generation: &claim}).Save(r.cfg.Dir); err == nil {
 			err = ErrNewGeneration
 		}
@@ -184,7 +193,8 @@ func (r *Recovery) barsFollowing(g *config.Generation) (why string, err error) {
 	case !slices.Contains(g.Members, r.id.ID):
 		return "it was given up", nil
 	case g.Parent != r.generation.IDOf():
-		return fmt.Sprintf("it belongs to generation %d, and several were made without it since", r.generation.NumberOf()), nil
+		return fmt.Sprintf("it belongs to generation %d, and several were made without it since", r.generation.NumberOf()),
+			nil
 	}
 	last, err := r.host.Log().LastIndex()
 	if err != nil {
@@ -195,7 +205,8 @@ func (r *Recovery) barsFollowing(g *config.Generation) (why string, err error) {
 		return "", err
 	}
 	if term > g.BaseTerm || term == g.BaseTerm && last > g.Base {
-		return fmt.Sprintf("its log (entry %d, term %d) goes beyond what the cluster went on with (entry %d, term %d)", last, term, g.Base, g.BaseTerm), nil
+		return fmt.Sprintf("its log (entry %d, term %d) goes beyond what the cluster went on with (entry %d, term %d)", last,
+			term, g.Base, g.BaseTerm), nil
 	}
 	return "", nil
 }
@@ -223,7 +234,7 @@ func (r *Recovery) beyond(left *Left) error {
 	if err != nil {
 		return err
 	}
-	// Logs that have the same term at an index are equal up to there. Otherwise they part somewhere behind what was
+	// Logs that have the same term at an index are equal up to there. Otherwise they part somewhere after what was
 	// committed.
 	same := left.By.Commit
 	if term, err := r.host.Log().Term(left.By.Base); err == nil && term == left.By.BaseTerm {
@@ -252,12 +263,16 @@ func (r *Recovery) leftError(l *Left) error {
 	has := "Its log holds nothing beyond what the cluster went on with."
 	switch {
 	case l.Have != "":
-		has = fmt.Sprintf("Its log holds transactions that the cluster went on without, acknowledged ones perhaps: %s (entries %d to %d; "+
-			"`trireme log dump --from %d %s` shows them, and mysqlbinlog can replay them).", l.Have, l.From, l.Last, l.From, r.cfg.RaftDir())
+		has =
+			fmt.Sprintf(
+				"Its log holds transactions that the cluster went on without, acknowledged ones perhaps: %s (entries %d to %d; "+
+					"`trireme log dump --from %d %s` shows them, and mysqlbinlog can replay them).", l.Have, l.From, l.Last, l.From,
+				r.cfg.RaftDir())
 	case l.From == 0:
 		has = "What its log holds beyond what the cluster went on with is not known; see `trireme log dump`."
 	}
 	return fmt.Errorf("node %q was %w: on %s %s made generation %d of cluster %q from node %d's log (%s). %s "+
 		"Nothing in %s is deleted. To make it a member again, move that directory away and run `trireme join`",
-		r.id.Name, ErrLeftBehind, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, r.id.Cluster, l.By.Source, l.Why, has, r.cfg.Dir)
+		r.id.Name, ErrLeftBehind, l.By.At.UTC().Format("2006-01-02 15:04:05 UTC"), l.By.By, l.By.Number, r.id.Cluster,
+		l.By.Source, l.Why, has, r.cfg.Dir)
 }

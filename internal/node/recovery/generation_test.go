@@ -63,19 +63,23 @@ func atRest(t *testing.T, id uint64, terms ...uint64) (*Recovery, *testHost) {
 			m.AddGTID(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(5, 1, term)}, GNO: int64(i + 1)})
 		}
 		m.End, before = pos, term
-		ents = append(ents, &raftpb.Entry{Index: new(uint64(i + 1)), Term: new(term), Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
+		ents = append(ents, &raftpb.Entry{Index: new(uint64(i + 1)), Term: new(term),
+			Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
 	}
-	if err := errors.Join(h.log.SetHardState(&raftpb.HardState{Term: new(before), Vote: new(id)}), h.log.Append(ents), h.log.Sync()); err != nil {
+	if err := errors.Join(h.log.SetHardState(&raftpb.HardState{Term: new(before), Vote: new(id)}), h.log.Append(ents),
+		h.log.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	return New(cfg, config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id}, h, slog.New(slog.DiscardHandler)), h
+	return New(cfg, config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id}, h,
+		slog.New(slog.DiscardHandler)), h
 }
 
 // A node goes over to a generation that names it, if its log ends where that begins or before. Any other one is left
 // behind for good.
 func TestBarsFollowing(t *testing.T) {
 	gen := func(change func(*config.Generation)) *config.Generation {
-		g := &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{1, 2}, At: time.Unix(1e9, 0), By: "root@h"}
+		g := &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{1, 2},
+			At: time.Unix(1e9, 0), By: "root@h"}
 		change(g)
 		return g
 	}
@@ -89,8 +93,10 @@ func TestBarsFollowing(t *testing.T) {
 		"longer, of an older term": {[]uint64{1, 1, 1, 1, 1, 1}, gen(func(*config.Generation) {}), ""},
 		"longer":                   {[]uint64{1, 1, 2, 2, 2}, gen(func(*config.Generation) {}), "goes beyond"},
 		"of a later term":          {[]uint64{1, 3}, gen(func(*config.Generation) {}), "goes beyond"},
-		"given up":                 {[]uint64{1}, gen(func(g *config.Generation) { g.Members = []uint64{2, 3} }), "it was given up"},
-		"two generations later":    {[]uint64{1}, gen(func(g *config.Generation) { g.Number, g.Parent = 3, 76 }), "belongs to generation 1"},
+		"given up": {[]uint64{1}, gen(func(g *config.Generation) { g.Members = []uint64{2, 3} }),
+			"it was given up"},
+		"two generations later": {[]uint64{1}, gen(func(g *config.Generation) { g.Number, g.Parent = 3, 76 }),
+			"belongs to generation 1"},
 	} {
 		r, _ := atRest(t, 1, c.terms...)
 		why, err := r.barsFollowing(c.gen)
@@ -102,19 +108,22 @@ func TestBarsFollowing(t *testing.T) {
 
 // A node that was left behind names what it holds beyond the cluster, and never starts again.
 func TestLeave(t *testing.T) {
-	base := config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{2}, At: time.Unix(1e9, 0), By: "root@h"}
+	base := config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{2},
+		At: time.Unix(1e9, 0), By: "root@h"}
 	for name, c := range map[string]struct {
 		terms []uint64
 		says  string
 	}{
-		"nothing more":   {[]uint64{1, 1, 2, 2}, "holds nothing beyond"},
-		"longer":         {[]uint64{1, 1, 2, 2, 2, 2}, "000000000002:5-6 (entries 5 to 6;"},
-		"of two lives":   {[]uint64{1, 1, 2, 2, 2, 4, 4}, "000000000002:5,00000000-0000-8005-8001-000000000004:7 (entries 5 to 7;"},
+		"nothing more": {[]uint64{1, 1, 2, 2}, "holds nothing beyond"},
+		"longer":       {[]uint64{1, 1, 2, 2, 2, 2}, "000000000002:5-6 (entries 5 to 6;"},
+		"of two lives": {[]uint64{1, 1, 2, 2, 2, 4, 4},
+			"000000000002:5,00000000-0000-8005-8001-000000000004:7 (entries 5 to 7;"},
 		"another branch": {[]uint64{1, 1, 3, 3}, "000000000003:4 (entries 3 to 4;"},
 	} {
 		r, _ := atRest(t, 1, c.terms...)
 		err := r.giveUp(&base, "it was given up")
-		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "given up by force-quorum") || !errors.Is(err, ErrLeftBehind) {
+		if !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "given up by force-quorum") ||
+			!errors.Is(err, ErrLeftBehind) {
 			t.Errorf("%s: %v", name, err)
 		}
 		again := r.Open(&config.Cluster{})
@@ -145,7 +154,8 @@ func TestDecisionSurvivesTheDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, cs, _ := h.log.InitialState()
-		if last, _ := h.log.LastIndex(); last != s.Takeover.End() || len(cs.GetVoters()) != 1 || r.generation.NumberOf() != 2 {
+		if last, _ := h.log.LastIndex(); last != s.Takeover.End() || len(cs.GetVoters()) != 1 ||
+			r.generation.NumberOf() != 2 {
 			t.Fatalf("last %d, %v, generation %d", last, cs, r.generation.NumberOf())
 		}
 	}
@@ -160,8 +170,9 @@ func decided(t *testing.T, log *raftlog.Log) *State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &State{Generation: &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Members: []uint64{2}}, Takeover: takeover,
-		Event: &api.Event{Time: time.Unix(1e9, 1), Kind: "force-quorum", Term: 3, Message: "root@h made generation 2"}}
+	return &State{Generation: &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Members: []uint64{2}},
+		Takeover: takeover,
+		Event:    &api.Event{Time: time.Unix(1e9, 1), Kind: "force-quorum", Term: 3, Message: "root@h made generation 2"}}
 }
 
 // The time of the last write is that of the last transaction, whatever else follows it in the log.
@@ -173,7 +184,8 @@ func TestLastWrite(t *testing.T) {
 	m := raftlog.Meta{Kind: raftlog.Trx, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 204}}
 	ev := binlog.AppendEvent(nil, binlog.Header{Timestamp: 1700000001, Type: binlog.TypeRowsQuery}, make([]byte, 20))
 	m.End = raftlog.Pos{File: 1, Off: 204 + uint64(len(ev))}
-	ents := []*raftpb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)), Data: append(raftlog.AppendMeta(nil, &m), ev...)}, {Index: new(uint64(5)), Term: new(uint64(1))}}
+	ents := []*raftpb.Entry{{Index: new(uint64(4)), Term: new(uint64(1)),
+		Data: append(raftlog.AppendMeta(nil, &m), ev...)}, {Index: new(uint64(5)), Term: new(uint64(1))}}
 	if err := errors.Join(h.log.Append(ents), h.log.Sync()); err != nil {
 		t.Fatal(err)
 	}

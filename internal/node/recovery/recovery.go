@@ -65,8 +65,9 @@ type Recovery struct {
 	log  *slog.Logger
 
 	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
-	forcing    sync.Mutex         // held while this node makes a generation or goes over to one, and then to the end of this run
-	stillUntil atomic.Int64       // CLOCK_BOOTTIME until which this node stands still, ns
+	// held while this node makes a generation or goes over to one, and then to the end of this run
+	forcing    sync.Mutex
+	stillUntil atomic.Int64 // CLOCK_BOOTTIME until which this node stands still, ns
 
 	mu        sync.Mutex
 	strangers map[uint64]bool // nodes of other generations that have been told of
