@@ -35,7 +35,6 @@ type verifyClusterCmd struct {
 	Swarm      bool   `help:"What is not named comes from the seed: number and roles of nodes, durability, links, sessions, consistency, encryption, compression, sizes, how busy clients are, kinds of faults and how often two come at once."`
 	Topology   string `placeholder:"NAME|FILE" help:"Links between emulated hosts: lan, city, 10ms, 30ms, two-regions, three-cities, or a file; none: all on the loopback address. Default: lan."`
 	Durability string `placeholder:"MODE" help:"log or double. Default: log."`
-	Disks      string `placeholder:"KIND" help:"File system of the nodes: fault, which tears and reorders what was not flushed and fails on command, or ext4. Default: fault."`
 
 	Mysqld string `placeholder:"PATH" help:"mysqld to run. Default: $$MYSQLD, then PATH."`
 	Dir    string `type:"path" placeholder:"DIR" help:"Scratch directory. Default: a new one, kept only if a promise was broken."`
@@ -59,7 +58,7 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{Binary: trireme, System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Disks: rivals.DiskKind(c.Disks), Kinds: kinds, Seed: c.Seed,
+	v, err := campaign.Run(e.ctx, campaign.Options{Binary: trireme, System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Kinds: kinds, Seed: c.Seed,
 		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: build, Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))

@@ -76,7 +76,7 @@ var rpoSuite = Suite{
 			if err != nil {
 				return err
 			}
-			g.Shape.Disks = rivals.DiskExt4
+			g.Shape.Disks = true
 			// a replica that others are to follow one day needs its own binary log
 			if name := g.System.Name; name == "async" || name == "semisync" {
 				g.Shape.Options = map[string]string{"log_replica_updates": "ON"}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/lab/faultfs"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
@@ -22,7 +23,7 @@ func (f fake) Hosts() []rivals.HostParts                   { return nil }
 func (f fake) DB(string) *sql.DB                           { return nil }
 func (f fake) Settle(context.Context) error                { return nil }
 func (f fake) Behind(context.Context) (int64, error)       { return 0, nil }
-func (f fake) Disk(string) rivals.Disk                     { return nil }
+func (f fake) Disk(string) *faultfs.FS                     { return nil }
 func (f fake) Network() *wan.Net                           { return nil }
 func (f fake) Stop() error                                 { *f.stopped++; return nil }
 

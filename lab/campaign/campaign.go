@@ -38,17 +38,16 @@ const (
 
 // Options of a campaign. It ends after so many faults, after so much time, or with its context, whatever comes first.
 type Options struct {
-	System     string          // of rivals.Systems; empty: trireme
-	Nodes      int             // 0: three
-	Loggers    int             // of them; Trireme only
-	Learners   int             // besides; Trireme only
-	Swarm      bool            // all that is not named comes from the seed; Trireme only
-	Durability string          // of Trireme: log or double; empty: log
-	Topology   string          // of emulated hosts; empty: lan; NoTopology: none
-	Disks      rivals.DiskKind // of nodes; empty: rivals.DiskFault
-	Kinds      []Kind          // empty: all that can be made
-	Seed       uint64          // 0: one is chosen
-	Faults     int             // 0: no bound
+	System     string // of rivals.Systems; empty: trireme
+	Nodes      int    // 0: three
+	Loggers    int    // of them; Trireme only
+	Learners   int    // besides; Trireme only
+	Swarm      bool   // all that is not named comes from the seed; Trireme only
+	Durability string // of Trireme: log or double; empty: log
+	Topology   string // of emulated hosts; empty: lan; NoTopology: none
+	Kinds      []Kind // empty: all that can be made
+	Seed       uint64 // 0: one is chosen
+	Faults     int    // 0: no bound
 	Time       time.Duration
 	Clients    int    // of each workload; 0: a few
 	Dir        string // scratch; empty: a new one, removed unless a promise is broken
@@ -94,9 +93,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
 	}
-	if o.Disks == "" {
-		o.Disks = rivals.DiskFault
-	}
 	if o.Clients == 0 {
 		o.Clients = clients
 	}
@@ -111,8 +107,6 @@ func (o Options) withDefaults() (Options, error) {
 		return o, usagef("%d loggers among %d nodes: at least two nodes must have data, or no node could take over", o.Loggers, o.Nodes)
 	case o.Durability != config.DurabilityLog && o.Durability != config.DurabilityDouble:
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
-	case o.Disks != rivals.DiskFault && o.Disks != rivals.DiskExt4:
-		return o, usagef("disks of kind %q: they are %s or %s", o.Disks, rivals.DiskFault, rivals.DiskExt4)
 	case o.Learners < 0 || o.Learners > 2:
 		return o, usagef("%d learners: at most 2", o.Learners)
 	case !o.ours() && (o.Loggers > 0 || o.Learners > 0 || o.Durability != config.DurabilityLog):
@@ -121,7 +115,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.chooseKinds()
 }
 
-// chooseKinds leaves out what cannot be made without hosts or with these disks, unless it was asked for by name.
+// chooseKinds leaves out what cannot be made without hosts, unless it was asked for by name.
 func (o *Options) chooseKinds() error {
 	named := len(o.Kinds) > 0
 	if !named {
@@ -141,15 +135,8 @@ func (o *Options) chooseKinds() error {
 
 // lacks says what is missing for a kind of faults.
 func (o *Options) lacks(k Kind) error {
-	switch kindOf(k).needs {
-	case needsNetwork:
-		if o.Topology == NoTopology {
-			return usagef("%s needs emulated hosts: name a topology, such as --topology lan", k)
-		}
-	case needsBadDisks:
-		if o.Disks != rivals.DiskFault {
-			return usagef("%s needs disks that fail on command: --disks %s", k, rivals.DiskFault)
-		}
+	if kindOf(k).needs == needsNetwork && o.Topology == NoTopology {
+		return usagef("%s needs emulated hosts: name a topology, such as --topology lan", k)
 	}
 	return nil
 }
@@ -186,9 +173,6 @@ func (o Options) shapeArgs() (out []string) {
 	}
 	if o.ours() && o.Durability != "" {
 		out = append(out, "--durability "+o.Durability)
-	}
-	if o.Disks != rivals.DiskFault && o.Disks != "" {
-		out = append(out, "--disks "+string(o.Disks))
 	}
 	if all, _ := Kinds(nil); len(o.Kinds) > 0 && len(o.Kinds) < len(all) {
 		var names []string
@@ -348,7 +332,7 @@ func (c *campaign) prepare(ctx context.Context) (err error) {
 
 // rights says what a user lacks for a campaign, before anything is started.
 func (o Options) rights(uid int) error {
-	if uid == 0 || o.Topology == NoTopology && o.diskKind() == rivals.DiskPlain {
+	if uid == 0 || o.Topology == NoTopology && !o.needs(needsDisks) {
 		return nil
 	}
 	return errors.New("only root can emulate hosts and cut the power of disks; without it: --topology none, and --faults-of kinds that need no disks of their own, such as kill-mysqld,kill-host")
@@ -357,14 +341,6 @@ func (o Options) rights(uid int) error {
 // left reports whether there is more to do.
 func (c *campaign) left(ctx context.Context) bool {
 	return ctx.Err() == nil && (c.Faults == 0 || c.total.Faults < c.Faults) && (c.Time == 0 || time.Since(c.began) < c.Time)
-}
-
-// diskKind is what nodes stand on.
-func (o Options) diskKind() rivals.DiskKind {
-	if o.needs(needsDisks) || o.needs(needsBadDisks) {
-		return o.Disks
-	}
-	return rivals.DiskPlain
 }
 
 // serverOptions: quick starts and recoveries are worth more here than room. Trireme's nodes are instrumented as they
@@ -387,7 +363,7 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
 	c.forgiven = map[string][]*strike{}
-	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: c.serverOptions(), Tune: smallLog, Disks: c.diskKind(), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: c.serverOptions(), Tune: smallLog, Disks: c.needs(needsDisks), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.drawn != nil {
 		shape.Tune = func(n *config.Node) { smallLog(n); c.drawn.tune(n) }
 	}

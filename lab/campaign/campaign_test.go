@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/lab/disk"
+	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 	"trireme/lab/rivals"
 	"trireme/lab/testkit"
@@ -35,7 +35,7 @@ func real(t *testing.T) Options {
 
 func skipWithout(t *testing.T, err error) {
 	t.Helper()
-	if errors.Is(err, disk.ErrUnavailable) {
+	if errors.Is(err, faultfs.ErrUnavailable) {
 		needs.Cannot(t, err)
 	}
 	needs.Netns(t, err)
@@ -181,7 +181,7 @@ func TestRights(t *testing.T) {
 	}{
 		{Options{Topology: "lan", Kinds: all}, 0, true},
 		{Options{Topology: "lan", Kinds: []Kind{KillMySQL}}, 1000, false},
-		{Options{Topology: NoTopology, Disks: rivals.DiskFault, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
+		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, Power}}, 1000, false},
 		{Options{Topology: NoTopology, Kinds: []Kind{KillMySQL, StopHost}}, 1000, true},
 	} {
 		if err := c.o.rights(c.uid); (err == nil) != c.want {

@@ -84,10 +84,9 @@ func (k kind) limit(w Whom) time.Duration {
 type need int
 
 const (
-	needsNothing  need = iota
-	needsNetwork       // emulated hosts
-	needsDisks         // disks whose power can be cut
-	needsBadDisks      // disks that fail on command
+	needsNothing need = iota
+	needsNetwork      // emulated hosts
+	needsDisks        // disks whose power can be cut, and that fail on command
 )
 
 const (
@@ -116,8 +115,8 @@ var kinds = []kind{
 	{name: Replace, means: "a member is removed and added again, with nothing", whom: []Whom{Leader, Follower, Follower}, deck: 1, hold: [2]time.Duration{blink, second}, heavy: true, whole: true, stall: [2]time.Duration{10 * second, 5 * second}},
 	{name: Reseed, means: "a follower throws its data away and copies another's", whom: []Whom{Follower}, deck: 1, heavy: true, whole: true, stall: [2]time.Duration{5 * second, 5 * second}},
 	{name: DiskFull, means: "nothing is free on a host's disk", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{15 * second, 5 * second}},
-	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},
-	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsBadDisks, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: DiskSlow, means: "each fsync of a host takes up to 1 s longer", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 8 * second}, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
+	{name: DiskError, means: "each fsync of a host fails", whom: []Whom{Leader, Leader, Follower}, deck: 1, hold: [2]time.Duration{second, 3 * second}, heavy: true, needs: needsDisks, stall: [2]time.Duration{10 * second, 5 * second}},
 }
 
 func kindOf(name Kind) kind {

@@ -2,7 +2,6 @@ package campaign
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,7 +68,11 @@ type Ground struct {
 
 func (c *campaign) newPart() Part {
 	p := Part{At: time.Now().UTC().Truncate(time.Second), System: c.System, Seed: c.Seed, Kinds: c.Kinds, Build: c.Build, Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}
-	p.Shape = fmt.Sprintf("%d nodes, topology %s, disks %s", c.Nodes, c.Topology, cmp.Or(c.diskKind(), "plain"))
+	disks := "plain"
+	if c.needs(needsDisks) {
+		disks = "fault"
+	}
+	p.Shape = fmt.Sprintf("%d nodes, topology %s, disks %s", c.Nodes, c.Topology, disks)
 	if c.ours() {
 		p.Shape += fmt.Sprintf(", %d loggers, durability %s", c.Loggers, c.Durability)
 	}

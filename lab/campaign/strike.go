@@ -259,24 +259,18 @@ func (s system) cutPower(st *strike) (err error) {
 // spoil makes a host's disk full, slow or failing.
 func (s system) spoil(st *strike) error {
 	host, f := st.hosts[0], faultfs.Fault{Ops: faultfs.Fsync}
-	switch disk := s.Disk(host).(type) {
-	case *faultfs.FS:
-		switch st.fault.Kind {
-		case DiskFull:
-			f = faultfs.Full("")
-		case DiskSlow:
-			f.Delay = time.Duration(st.fault.Pick%100+1) * worstFsync / 100
-		case DiskError:
-			f.Err = syscall.EIO
-		}
-		st.undo = func(context.Context) error { return disk.Inject(s.grips.mend(host, f)...) }
-		return disk.Inject(s.grips.spoil(host, f)...)
-	case interface {
-		Fill() error
-		Drain() error
-	}:
-		st.undo = func(context.Context) error { return disk.Drain() }
-		return disk.Fill()
+	disk := s.Disk(host)
+	if disk == nil {
+		return fmt.Errorf("%v: %s has no disk of its own", st.fault, host)
 	}
-	return fmt.Errorf("%v: %s has no disk of its own", st.fault, host)
+	switch st.fault.Kind {
+	case DiskFull:
+		f = faultfs.Full("")
+	case DiskSlow:
+		f.Delay = time.Duration(st.fault.Pick%100+1) * worstFsync / 100
+	case DiskError:
+		f.Err = syscall.EIO
+	}
+	st.undo = func(context.Context) error { return disk.Inject(s.grips.mend(host, f)...) }
+	return disk.Inject(s.grips.spoil(host, f)...)
 }

@@ -6,8 +6,7 @@
 //	f.PowerOn()              // what fsync had promised is there; of the rest, what the seed says
 //	f.Close()
 //
-// It is a FUSE file system and needs /dev/fuse and root, nothing else. It complements lab/disk, an ext4 whose power can
-// be cut, and loses more than that one: see below.
+// It is a FUSE file system and needs /dev/fuse and root, nothing else.
 //
 // # What a power loss leaves
 //

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"trireme/lab/disk"
 	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 )
@@ -25,7 +24,7 @@ func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
 	}
 	shape.Dir, shape.Variant = t.TempDir(), system.Variants[0]
 	r, err := system.Start(ctx, l, shape)
-	if errors.Is(err, disk.ErrUnavailable) || errors.Is(err, faultfs.ErrUnavailable) {
+	if errors.Is(err, faultfs.ErrUnavailable) {
 		needs.Cannot(t, err)
 	}
 	if err != nil {
@@ -42,13 +41,7 @@ func startOnDisks(t *testing.T, l *Lab, name string, shape Shape) Running {
 // TestPowerOfServer: a row that was committed at full durability is there after a power loss, and the server recovers
 // by itself.
 func TestPowerOfServer(t *testing.T) {
-	for _, kind := range []DiskKind{DiskExt4, DiskFault} {
-		t.Run(string(kind), func(t *testing.T) { cutPowerOfServer(t, kind) })
-	}
-}
-
-func cutPowerOfServer(t *testing.T, kind DiskKind) {
-	r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: kind})
+	r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s := r.(*replication).servers[0]
@@ -81,7 +74,7 @@ func cutPowerOfServer(t *testing.T, kind DiskKind) {
 
 // TestTriremeOnDisks: every node of a cluster runs on a disk of its own.
 func TestTriremeOnDisks(t *testing.T) {
-	r := startOnDisks(t, newLab(t), "trireme-logger", Shape{Disks: DiskExt4})
+	r := startOnDisks(t, newLab(t), "trireme-logger", Shape{Disks: true})
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +95,8 @@ func TestTriremeOnDisks(t *testing.T) {
 func TestWhatMySQLSyncs(t *testing.T) {
 	for _, method := range []string{"O_DIRECT", "fsync"} {
 		t.Run(method, func(t *testing.T) {
-			r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: DiskFault, Options: map[string]string{"innodb_flush_method": method}})
-			s, d := r.(*replication).servers[0], r.Disk("n1").(*faultfs.FS)
+			r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: true, Options: map[string]string{"innodb_flush_method": method}})
+			s, d := r.(*replication).servers[0], r.Disk("n1")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			before := counts(t, d)

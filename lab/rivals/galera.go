@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/lab/faultfs"
 	"trireme/lab/wan"
 )
 
@@ -212,7 +213,7 @@ func (g *galera) Behind(ctx context.Context) (int64, error) {
 	return most - least, nil
 }
 
-func (g *galera) Disk(host string) Disk { return g.site.diskOf(host) }
+func (g *galera) Disk(host string) *faultfs.FS { return g.site.diskOf(host) }
 
 func (g *galera) Network() *wan.Net { return g.site.net }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqld"
+	"trireme/lab/faultfs"
 	"trireme/lab/wan"
 )
 
@@ -258,7 +259,7 @@ func (m *mgr) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, all[:len(m.primaries())], all)
 }
 
-func (m *mgr) Disk(host string) Disk { return m.site.diskOf(host) }
+func (m *mgr) Disk(host string) *faultfs.FS { return m.site.diskOf(host) }
 
 func (m *mgr) Network() *wan.Net { return m.site.net }
 

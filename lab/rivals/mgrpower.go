@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/lab/faultfs"
 )
 
 // mgrOutage is how long the operator watches a group without a majority, all its servers answering, before he founds it
@@ -15,7 +16,7 @@ const mgrOutage = 5 * time.Second
 
 // CutPower keeps the servers down besides.
 func (b *brokenMGR) CutPower(hosts []string) (lost []string, err error) {
-	disks := map[string]Disk{}
+	disks := map[string]*faultfs.FS{}
 	var procs []*demo.Process
 	b.mu.Lock()
 	for _, n := range b.members {

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/router"
+	"trireme/lab/faultfs"
 	"trireme/lab/verify"
 )
 
@@ -366,7 +367,7 @@ func (n *naive) Endpoints() ([]verify.Endpoint, error) {
 
 // CutPower keeps the servers down besides.
 func (n *naive) CutPower(hosts []string) (lost []string, err error) {
-	disks := map[string]Disk{}
+	disks := map[string]*faultfs.FS{}
 	var procs []*demo.Process
 	n.mu.Lock()
 	for _, s := range n.servers {

@@ -24,7 +24,7 @@ type Dark interface {
 	Breakable
 	// CutPower stops everything on some hosts in the middle of what it does, cuts the power of their disks and kills
 	// what was stopped: nothing on a host sees an error of its disk. Nothing starts there until GivePower. It returns
-	// the hosts whose disks are known to have lost something that was not flushed.
+	// the hosts whose disks lost something that was not flushed.
 	CutPower(hosts []string) (lost []string, err error)
 	GivePower(hosts []string) error
 }
@@ -74,7 +74,7 @@ const endLimit = 10 * time.Second
 // member that was removed and is not back yet only the disk is there; ErrAbsent: all hosts are of such members.
 func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
 	var present, up []*demo.Node
-	disks := map[string]Disk{}
+	disks := map[string]*faultfs.FS{}
 	for _, name := range hosts {
 		disks[name] = t.disks[name]
 		if n, err := t.present(name); err == nil {
@@ -105,7 +105,7 @@ func (t *trireme) CutPower(hosts []string) (lost []string, err error) {
 }
 
 // cutPower of hosts with one process each.
-func cutPower(procs []*demo.Process, disks map[string]Disk) (lost []string, err error) {
+func cutPower(procs []*demo.Process, disks map[string]*faultfs.FS) (lost []string, err error) {
 	var pids []int
 	for _, p := range procs {
 		if p.Alive() {
@@ -120,19 +120,18 @@ func cutPower(procs []*demo.Process, disks map[string]Disk) (lost []string, err 
 	return lost, errors.Join(halted, err)
 }
 
-// cutDisks off at the same time, and say which of them are known to have lost something.
-func cutDisks(disks map[string]Disk) (lost []string, err error) {
+// cutDisks off at the same time, and say which of them lost something.
+func cutDisks(disks map[string]*faultfs.FS) (lost []string, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs []error
 	for name, d := range disks {
 		wg.Go(func() {
 			perr := d.PowerOff()
-			f, ok := d.(*faultfs.FS)
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, perr)
-			if ok && perr == nil && f.Loss().Bytes() {
+			if perr == nil && d.Loss().Bytes() {
 				lost = append(lost, name)
 			}
 		})

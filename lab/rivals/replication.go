@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"trireme/lab/faultfs"
 	"trireme/lab/wan"
 )
 
@@ -189,7 +190,7 @@ func (r *replication) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, []*sql.DB{r.servers[0].db}, replicas)
 }
 
-func (r *replication) Disk(host string) Disk { return r.site.diskOf(host) }
+func (r *replication) Disk(host string) *faultfs.FS { return r.site.diskOf(host) }
 
 func (r *replication) Network() *wan.Net { return r.site.net }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"trireme/internal/demo"
+	"trireme/lab/faultfs"
 	"trireme/lab/wan"
 )
 
@@ -29,7 +30,7 @@ type host struct {
 	dir  string // exists
 
 	site   *site
-	disk   Disk        // nil: the directory is an ordinary one
+	disk   *faultfs.FS // nil: the directory is an ordinary one
 	budget *wan.Budget // nil: no limit
 }
 
@@ -97,7 +98,7 @@ func (h *host) start(c demo.Command) (*demo.Process, error) {
 }
 
 // diskOf a host; nil if it has none.
-func (s *site) diskOf(name string) Disk {
+func (s *site) diskOf(name string) *faultfs.FS {
 	for _, h := range s.hosts {
 		if h.name == name {
 			return h.disk

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/config"
+	"trireme/lab/faultfs"
 	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
@@ -33,8 +34,8 @@ type Shape struct {
 	Variant    Variant            // one of the system's
 	Options    map[string]string  // lines of my.cnf for all servers, on top
 	Dir        string             // scratch; the caller makes and removes it
-	Disks      DiskKind           // what each host's directory stands on
-	DiskSeed   uint64             // of what disks of kind DiskFault lose
+	Disks      bool               // each host's directory is a disk of its own (lab/faultfs)
+	DiskSeed   uint64             // of what they lose
 	Tune       func(*config.Node) // Trireme: changes of a node's settings; nil: none
 }
 
@@ -129,7 +130,7 @@ type Running interface {
 	// Behind counts the transactions that were committed and that the slowest server has not applied yet.
 	Behind(context.Context) (int64, error)
 	// Disk of a host; nil without Shape.Disks.
-	Disk(host string) Disk
+	Disk(host string) *faultfs.FS
 	// Network that the hosts stand in; nil without a topology.
 	Network() *wan.Net
 	// Stop ends everything; nothing is kept.

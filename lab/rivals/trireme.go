@@ -13,6 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/lab/faultfs"
 	"trireme/lab/verify"
 	"trireme/lab/wan"
 )
@@ -47,12 +48,12 @@ const settleLimit = time.Minute
 type trireme struct {
 	*demo.Cluster // nil until it is made
 	lead          string
-	dbs           map[string]*sql.DB // of data nodes
-	disks         map[string]Disk    // empty without Shape.Disks
-	spare         []string           // names of hosts for more nodes
-	dir           string             // holds one directory for each node
-	replaced      map[string]string  // roles of members that were removed to be added again
-	kept          bool               // what ends is started again
+	dbs           map[string]*sql.DB     // of data nodes
+	disks         map[string]*faultfs.FS // empty without Shape.Disks
+	spare         []string               // names of hosts for more nodes
+	dir           string                 // holds one directory for each node
+	replaced      map[string]string      // roles of members that were removed to be added again
+	kept          bool                   // what ends is started again
 	watch         *watch
 	ether         *ethernet              // nil without Shape.Switch
 	serverCPUs    float64                // Shape.ServerCPUs
@@ -78,7 +79,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]Disk{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), binary: l.Binary, mysqld: l.MySQL, serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*faultfs.FS{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), binary: l.Binary, mysqld: l.MySQL, serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -87,7 +88,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 			err = errors.Join(err, t.Stop())
 		}
 	}()
-	if s.Disks != DiskPlain {
+	if s.Disks {
 		if err := t.insertDisks(ctx, s, loggers); err != nil {
 			return nil, err
 		}
@@ -256,7 +257,7 @@ func (t *trireme) Behind(ctx context.Context) (int64, error) {
 	return behindGTID(ctx, []*sql.DB{t.dbs[t.lead]}, replicas)
 }
 
-func (t *trireme) Disk(host string) Disk { return t.disks[host] }
+func (t *trireme) Disk(host string) *faultfs.FS { return t.disks[host] }
 
 func (t *trireme) Network() *wan.Net { return t.hosts.Network() }
 
