@@ -4,7 +4,7 @@
 #   scripts/deps.sh test         Go, a C compiler, a MySQL server (scripts/mysql.sh), what its drivers' tests connect with (scripts/drivers.sh), Chromium, mandoc
 #   scripts/deps.sh soak         the same, sysbench, the drivers that only a soak connects with, and MySQL's own test scripts (scripts/mysql-suites.sh)
 #   scripts/deps.sh package      Go, and what looks at packages: dpkg, rpm, lintian, systemd-analyze
-#   scripts/deps.sh bench        the same, sysbench, and MariaDB where it can be had (scripts/mariadb.sh)
+#   scripts/deps.sh bench        the same, sysbench, and MySQL Router where it can be had (scripts/mysql-router.sh)
 # Progress and errors go to stderr; prints nothing on stdout.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -59,9 +59,8 @@ case ${1:-build} in
     need_go
     "$here/mysql.sh" >/dev/null
     need_sysbench
-    # Rivals that the benchmarks go without.
+    # A rival that the benchmarks go without.
     "$here/mysql-router.sh" >/dev/null || say "there is no MySQL Router: InnoDB Cluster will not be compared"
-    "$here/mariadb.sh" >/dev/null || say "there is no MariaDB: Galera will not be compared"
     ;;
   *) die "unknown goal $1 (build, test, soak, package, bench)" ;;
 esac

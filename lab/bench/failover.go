@@ -73,7 +73,7 @@ var failoverSuite = Suite{
 		"A member of a group that has given up is told to join again, as an operator would do. Trireme gets no help.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{"lan"}, Threads: []int{64}, Rounds: 1, Repeats: 10, WarmupSeconds: 10, Seconds: 20, AllVariants: true,
-			Systems: []string{"semisync", "galera", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
+			Systems: []string{"semisync", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
 		for _, k := range faultKinds {
 			s.Cases = append(s.Cases, k.name)
 		}

@@ -53,7 +53,7 @@ var rpoSuite = Suite{
 		"Each host has a disk of its own whose power can be cut: what was not flushed is lost. If a system does not recover by itself, the harness does what its documentation tells an operator to do, and the table says so. Replicas run with log_replica_updates = ON here, in all variants: without it they cannot take the source's place.",
 	Defaults: func(quick bool) Settings {
 		s := Settings{Topologies: []string{noTopology}, Threads: []int{32}, Rounds: 3, Seconds: 5, AllVariants: false,
-			Systems: []string{"standalone", "async", "semisync", "mgr-eventual", "mgr-after", "galera", "galera-relaxed", "trireme", "trireme-logger"}}
+			Systems: []string{"standalone", "async", "semisync", "mgr-eventual", "mgr-after", "trireme", "trireme-logger"}}
 		for _, d := range disasters {
 			s.Cases = append(s.Cases, d.name)
 		}

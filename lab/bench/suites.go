@@ -127,7 +127,7 @@ var jitterSuite = Suite{
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Topologies, s.Threads, s.Rounds, s.Seconds, s.AllVariants = []string{"lan", "two-regions"}, []int{64}, 1, 300, false
-		s.Systems = []string{"standalone", "semisync", "mgr-eventual", "mgr-after", "galera", "trireme"}
+		s.Systems = []string{"standalone", "semisync", "mgr-eventual", "mgr-after", "trireme"}
 		if quick {
 			s.Topologies, s.Seconds, s.Systems = []string{"lan"}, 60, []string{"standalone", "semisync", "mgr-after", "trireme"}
 		}
@@ -282,7 +282,7 @@ var scalingSuite = Suite{
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
 		s.Threads, s.Cases, s.CPUs, s.AllVariants = []int{1, 64}, []string{"3", "5", "7", "9"}, 0, false
-		s.Systems = []string{"semisync", "mgr-eventual", "mgr-after", "galera", "trireme", "trireme-loggers"}
+		s.Systems = []string{"semisync", "mgr-eventual", "mgr-after", "trireme", "trireme-loggers"}
 		if quick {
 			s.Cases, s.Systems = []string{"3", "9"}, []string{"semisync", "mgr-after", "trireme", "trireme-loggers"}
 		}

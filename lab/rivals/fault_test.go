@@ -22,7 +22,6 @@ var (
 	_ Witness  = (*mgr)(nil)
 	_ Mortal   = (*trireme)(nil)
 	_ Mortal   = (*mgr)(nil)
-	_ Mortal   = (*galera)(nil)
 	_ Mortal   = (*replication)(nil)
 )
 

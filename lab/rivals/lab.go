@@ -82,37 +82,29 @@ func (l *Lab) takePorts(n int) int {
 	return portFloor
 }
 
-// templateDir is a data directory with the account User and the database, of the cache: initialise makes it with these
-// options, and has the statements in the file run, which are the given ones and those of the account and the database.
-func templateDir(ctx context.Context, program, version string, options, statements []string,
-	initialise func(ctx context.Context, options []string, data, sqlFile string) error) (string, error) {
+// mysqlTemplate is a data directory with the account User and the database, of the cache.
+func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startLimit)
 	defer cancel()
-	text := strings.Join(append(statements,
-		"CREATE USER "+User+"@'%' IDENTIFIED BY '"+Password+"';",
-		"GRANT ALL ON *.* TO "+User+"@'%' WITH GRANT OPTION;",
-		"CREATE DATABASE "+Database+";", ""), "\n")
-	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), program, fmt.Sprintf("lab, %s: %q then %q", version, options, text), func(ctx context.Context, dir string) error {
-		sqlFile := filepath.Join(dir, "init.sql")
+	options := append([]string{"--no-defaults", "--initialize-insecure", "--innodb-redo-log-capacity=512M"}, asRoot()...)
+	text := strings.Join([]string{
+		"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';",
+		"CREATE USER " + User + "@'%' IDENTIFIED BY '" + Password + "';",
+		"GRANT ALL ON *.* TO " + User + "@'%' WITH GRANT OPTION;",
+		"CREATE DATABASE " + Database + ";", ""}, "\n")
+	recipe := fmt.Sprintf("lab, %s: %q then %q", l.server.Version.Raw, options, text)
+	dir, err := datacache.Dir(ctx, mysqld.CacheDir(), l.server.Path, recipe, func(ctx context.Context, dir string) error {
+		sqlFile, data := filepath.Join(dir, "init.sql"), filepath.Join(dir, "data")
 		if err := os.WriteFile(sqlFile, []byte(text), 0o600); err != nil {
 			return err
 		}
-		return initialise(ctx, options, filepath.Join(dir, "data"), sqlFile)
-	})
-	return filepath.Join(dir, "data"), err
-}
-
-// mysqlTemplate is that of MySQL.
-func (l *Lab) mysqlTemplate(ctx context.Context) (string, error) {
-	options := append([]string{"--no-defaults", "--initialize-insecure", "--innodb-redo-log-capacity=512M"}, asRoot()...)
-	statements := []string{"ALTER USER root@localhost IDENTIFIED BY '" + Password + "';"}
-	return templateDir(ctx, l.server.Path, l.server.Version.Raw, options, statements, func(ctx context.Context, options []string, data, sqlFile string) error {
 		args := append(options, "--datadir="+data, "--init-file="+sqlFile)
 		if out, err := exec.CommandContext(ctx, l.MySQL, args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("mysqld --initialize: %w: %s", err, lastLines(string(out), 5))
 		}
 		return os.Remove(filepath.Join(data, "auto.cnf"))
 	})
+	return filepath.Join(dir, "data"), err
 }
 
 func asRoot() []string {
@@ -125,21 +117,6 @@ func asRoot() []string {
 func lastLines(s string, lines int) string {
 	all := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], " | ")
-}
-
-// complaints are the lines of a program's output that tell of errors, and its last ones if none does: what to do about
-// it may fill a page.
-func complaints(s string) string {
-	var out []string
-	for line := range strings.Lines(s) {
-		if strings.Contains(strings.ToLower(line), "error") {
-			out = append(out, strings.TrimSpace(line))
-		}
-	}
-	if len(out) == 0 {
-		return lastLines(s, 5)
-	}
-	return strings.Join(out[:min(len(out), 8)], " | ")
 }
 
 // poll until f is satisfied, or the limit, with f's last error.

@@ -16,9 +16,6 @@ func (l *Lab) Programs(ctx context.Context) []string {
 	if path, err := findRouter(); err == nil {
 		paths = append(paths, path)
 	}
-	if m, err := findMariaDB(); err == nil {
-		paths = append(paths, m.server)
-	}
 	var out []string
 	for _, path := range paths {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -139,7 +139,7 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem, galeraSystem, galeraRelaxedSystem,
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem,
 		triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 

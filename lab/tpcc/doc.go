@@ -28,7 +28,7 @@
 //   - With several servers a warehouse's terminals are all at one server, the best case for systems that write everywhere.
 //   - Delivery carries out its ten districts in one transaction at once, instead of queueing them (2.7.2).
 //   - There are no foreign keys, as is usual for MySQL (sysbench-tpcc and tpcc-mysql leave them out by default): they cost every system the
-//     same lookups. Every table has a primary key, because Group Replication and Galera want one: HISTORY, which has none by the
+//     same lookups. Every table has a primary key, because Group Replication wants one: HISTORY, which has none by the
 //     specification, gets an AUTO_INCREMENT column.
 //   - New-Orders that are rolled back by the user's error are listed and timed apart, and not counted in tpmC-like or TPS.
 //   - Condition 11 of clause 3.3.2 holds of a fresh population only; see Check for what is asked after a run.
@@ -43,7 +43,6 @@
 // # Conflicts
 //
 // What a server aborts in order to go on (deadlock 1213, lock wait timeout 1205, certification 3101 of Group
-// Replication, 1047 of a Galera node that is not ready, 1020 of MariaDB's snapshot isolation) is rolled back and tried
-// again with the same input. Latency counts from the first try, and each type of transaction says how often which of
+// Replication) is rolled back and tried again with the same input. Latency counts from the first try, and each type of transaction says how often which of
 // them happened. Any other error ends the run, a lost connection too unless Config.Reconnect is set.
 package tpcc

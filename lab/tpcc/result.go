@@ -35,16 +35,14 @@ type TypeResult struct {
 
 // Retries counts attempts that the server aborted, of transactions that were completed after all.
 type Retries struct {
-	Deadlocks     int64 `json:"deadlocks"`      // 1213; certification failures of Galera too
-	LockWaits     int64 `json:"lock_waits"`     // 1205
-	Certification int64 `json:"certification"`  // 3101, Group Replication
-	NotReady      int64 `json:"node_not_ready"` // 1047, Galera
-	RowChanged    int64 `json:"row_changed"`    // 1020, MariaDB
+	Deadlocks     int64 `json:"deadlocks"`     // 1213
+	LockWaits     int64 `json:"lock_waits"`    // 1205
+	Certification int64 `json:"certification"` // 3101, Group Replication
 }
 
 // All of them.
 func (r Retries) All() int64 {
-	return r.Deadlocks + r.LockWaits + r.Certification + r.NotReady + r.RowChanged
+	return r.Deadlocks + r.LockWaits + r.Certification
 }
 
 // Latency within 2 %; Max is exact.
@@ -146,8 +144,7 @@ func (t *tally) result(length time.Duration) Result {
 		c := t.conflicts[k]
 		r.Types = append(r.Types, TypeResult{Name: k.String(), Committed: t.latency[k].n, RolledBack: t.rolledBack[k],
 			Latency: t.latency[k].latency(),
-			Retries: Retries{Deadlocks: c[deadlock], LockWaits: c[lockWait], Certification: c[certification], NotReady: c[notReady],
-				RowChanged: c[rowChanged]}})
+			Retries: Retries{Deadlocks: c[deadlock], LockWaits: c[lockWait], Certification: c[certification]}})
 		all.merge(&t.latency[k])
 	}
 	r.Latency = all.latency()

@@ -11,9 +11,8 @@ import (
 const (
 	// grace is how long a terminal may need for its last transaction after the end of the run.
 	grace = time.Minute
-	// reconnectPause between attempts to log in again; readyPause before a server that said "not ready" is asked again.
+	// reconnectPause between attempts to log in again.
 	reconnectPause = 20 * time.Millisecond
-	readyPause     = 5 * time.Millisecond
 )
 
 // Run logs all terminals in, and lets them work for warmup, which is not counted, and length, which is. When a terminal
@@ -176,7 +175,7 @@ func (t *terminal) transact(ctx context.Context, kind Kind) error {
 			return fmt.Errorf("%v: %w", kind, err)
 		}
 		aborted[c]++
-		if c == notReady && !t.wait(ctx, readyPause) || !time.Now().Before(t.end) {
+		if !time.Now().Before(t.end) {
 			return ctx.Err()
 		}
 	}

@@ -1,7 +1,7 @@
 package tpcc
 
 // tables of clause 1.3. ORDER is a reserved word: its table is called orders. Decimal places are as the specification
-// has them, so sums are exact. The collation is one that MySQL and MariaDB both have.
+// has them, so sums are exact.
 var tables = []string{
 	`CREATE TABLE warehouse (
 		w_id INT NOT NULL PRIMARY KEY, w_name VARCHAR(10) NOT NULL, w_street_1 VARCHAR(20) NOT NULL, w_street_2 VARCHAR(20) NOT NULL,

@@ -188,8 +188,6 @@ const (
 	deadlock
 	lockWait
 	certification
-	notReady
-	rowChanged
 	conflicts
 )
 
@@ -199,16 +197,12 @@ func conflictOf(err error) conflict {
 		return noConflict
 	}
 	switch e.Number {
-	case 1213: // ER_LOCK_DEADLOCK; also what Galera answers when certification fails
+	case 1213: // ER_LOCK_DEADLOCK
 		return deadlock
 	case 1205: // ER_LOCK_WAIT_TIMEOUT
 		return lockWait
 	case 3101: // ER_TRANSACTION_ROLLBACK_DURING_COMMIT
 		return certification
-	case 1047: // ER_UNKNOWN_COM_ERROR: "WSREP has not yet prepared node for application use"
-		return notReady
-	case 1020: // ER_CHECKREAD: MariaDB with innodb_snapshot_isolation, where MySQL reads the latest version
-		return rowChanged
 	}
 	return noConflict
 }
