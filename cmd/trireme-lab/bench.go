@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"trireme/lab/bench"
@@ -11,7 +10,6 @@ import (
 type benchCmd struct {
 	Run    benchRunCmd    `cmd:"" help:"Measure a suite: Trireme and its rivals, each started again in each round, with reports."`
 	Report benchReportCmd `cmd:"" help:"Write the reports again from existing results."`
-	WAN    benchWANCmd    `cmd:"" name:"wan" help:"Check that the emulated network behaves as requested."`
 }
 
 // benchRunCmd is `trireme-lab bench run`. Flags that are not given have the suite's own values.
@@ -80,21 +78,4 @@ func (c *benchReportCmd) Run(e *env) error {
 		return err
 	}
 	return digest(e, c.Out)
-}
-
-// benchWANCmd is `trireme-lab bench wan`.
-type benchWANCmd struct {
-	WAN  string        `name:"wan" placeholder:"NAME|FILE" help:"Topology whose links are measured (docs/benchmarks/README.md). Default: all presets."`
-	Time time.Duration `placeholder:"TIME" help:"Length of a measurement. Default: 5s."`
-	Out  string        `type:"path" placeholder:"DIR" help:"Where the reports go. Default: docs/benchmarks."`
-	JSON bool          `help:"Print what was measured as JSON; progress goes to standard error."`
-}
-
-// Run measures and writes the reports.
-func (c *benchWANCmd) Run(e *env) error {
-	r, err := bench.WAN(e.ctx, bench.WANOptions{Topology: c.WAN, Out: c.Out, Time: c.Time, Say: e.progress(c.JSON)})
-	if c.JSON && len(r.Rows) > 0 {
-		err = errors.Join(err, printJSON(e.out, r))
-	}
-	return err
 }

@@ -16,7 +16,5 @@
 // an acknowledged write; one of rpo is a disaster after which lost rows are counted. Both need more of a system than
 // others: lab.Breakable, lab.Mortal.
 //
-// WAN measures the emulated network of lab/wan itself.
-//
-// All write JSON and Markdown; no figure in docs/benchmarks is typed manually.
+// All write JSON lines and Markdown; no figure in docs/benchmarks is typed manually.
 package bench

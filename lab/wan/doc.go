@@ -33,6 +33,6 @@
 // Cgroups of budgets (NewBudget) have names too; those of dead processes are removed by the next one.
 //
 // Limits: IPv4 only. The emulation's own delay, about 0.1 ms per round trip on an idle machine, comes on top of what is
-// asked; Stats tells how late packets were, `trireme-lab bench wan` measures it. It works on the receivers' account:
+// asked; Stats tells how late packets were, TestLinks measures it. It works on the receivers' account:
 // the kernel's receiving half runs in its write. A rate counts IP bytes, a 64 KiB segment as one packet.
 package wan
