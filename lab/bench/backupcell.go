@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
@@ -126,7 +127,7 @@ func (m *backupMeasure) makeCopy(ctx context.Context, dir string) (time.Duration
 func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Context) error) (time.Duration, error) {
 	var before, end time.Time
 	seconds, err := m.bed.Settings.load("").beside(ctx, m.targets, m.threads, func(ctx context.Context) error {
-		if err := pause(ctx, m.length); err != nil {
+		if err := poll.Pause(ctx, m.length); err != nil {
 			return err
 		}
 		before = time.Now()
@@ -135,7 +136,7 @@ func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Contex
 			return err
 		}
 		end = time.Now()
-		return pause(ctx, m.length)
+		return poll.Pause(ctx, m.length)
 	})
 	if err == nil {
 		_, err = caughtUp(ctx, m.bed, catchUpLimit)
@@ -241,7 +242,7 @@ func watchArchive(ctx context.Context, a rivals.Archive, from, end time.Time) (a
 		if at := time.Now(); !at.Before(from) {
 			ages = append(ages, lagSample{at: at, lag: ageOf(marks, reached, at)})
 		}
-		if err := pause(ctx, archiveEvery); err != nil {
+		if err := poll.Pause(ctx, archiveEvery); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )
@@ -86,13 +87,13 @@ func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 func (f *faultRun) run(ctx context.Context, s Settings) error {
 	meter := f.w.Meter()
 	begin := time.Now()
-	if err := poll(ctx, writeLimit, "writes", func(context.Context) (bool, error) { return meter.AckedSince(begin), nil }); err != nil {
+	if err := acked(ctx, meter, begin); err != nil {
 		return err
 	}
 	begin = time.Now()
 	f.line = drawTimeLine(meter, begin)
 	defer f.line.stop()
-	if err := pause(ctx, time.Duration(s.WarmupSeconds)*time.Second); err != nil {
+	if err := poll.Pause(ctx, time.Duration(s.WarmupSeconds)*time.Second); err != nil {
 		return err
 	}
 	var err error
@@ -149,22 +150,42 @@ func (f *faultRun) seen(ctx context.Context) error {
 		return nil
 	}
 	if f.kind.follower {
-		return poll(ctx, faultLimit, "the follower's fault to be seen", func(ctx context.Context) (bool, error) {
-			ok, err := f.c.Healthy(ctx, f.victim)
-			return !ok, err
+		return poll.Within(ctx, faultLimit, "the follower's fault to be seen", func(ctx context.Context) error {
+			healthy, err := f.c.Healthy(ctx, f.victim)
+			if err == nil && healthy {
+				err = errors.New("it counts as healthy")
+			}
+			return err
 		})
 	}
 	known := false
-	return poll(ctx, faultLimit, "a new leader and writes", func(ctx context.Context) (bool, error) {
+	return poll.Within(ctx, faultLimit, "a new leader and writes", func(ctx context.Context) error {
 		now, err := f.c.Leader(ctx)
-		if err != nil || now.Term <= f.before.Term || !now.Open {
-			return false, err
-		}
-		if !known {
+		switch {
+		case err != nil:
+			return err
+		case now.Term <= f.before.Term || !now.Open:
+			return errors.New("there is no new leader")
+		case !known:
 			known = true
 			f.event(time.Now(), fmt.Sprintf(eventLeader, now.Name))
 		}
-		return f.w.Meter().AckedSince(f.at), nil
+		if !f.w.Meter().AckedSince(f.at) {
+			return errNoWrites
+		}
+		return nil
+	})
+}
+
+var errNoWrites = errors.New("no write is acknowledged")
+
+// acked waits until a write is acknowledged.
+func acked(ctx context.Context, m *verify.Meter, since time.Time) error {
+	return poll.Within(ctx, writeLimit, "writes", func(context.Context) error {
+		if !m.AckedSince(since) {
+			return errNoWrites
+		}
+		return nil
 	})
 }
 
@@ -179,11 +200,11 @@ func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Tim
 	if err == nil {
 		whole = time.Now()
 		f.event(whole, eventWhole)
-		err = pause(ctx, time.Until(f.at.Add(nextSecond)))
+		err = poll.Pause(ctx, time.Until(f.at.Add(nextSecond)))
 	}
 	f.rec.Values[valDip] = 100 * (1 - meter.Rate(f.at, f.at.Add(nextSecond))/max(f.rec.Values[valRate], 1))
 	if err == nil {
-		err = pause(ctx, time.Until(f.at.Add(load)))
+		err = poll.Pause(ctx, time.Until(f.at.Add(load)))
 	}
 	f.rec.Values[valGap] = milliseconds(meter.LongestGap(f.at).Length())
 	if ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
@@ -70,7 +71,7 @@ func (m *lagMeasure) run(ctx context.Context, targets []rivals.Target, k Key) (e
 	said := watchSaid(ctx, m.bed)
 	begin := time.Now().Add(time.Second)
 	var stop *stopped
-	loaded, runErr := LoadResult{}, pause(ctx, time.Second)
+	loaded, runErr := LoadResult{}, poll.Pause(ctx, time.Second)
 	if runErr == nil && k.Case == caseStopped {
 		stop = stopReplica(ctx, m.bed)
 	}
@@ -193,7 +194,7 @@ func watchSaid(ctx context.Context, b *Bed) *saidWatch {
 	r := reporter(b)
 	go func() {
 		defer close(w.ended)
-		for r != nil && pause(ctx, saidEvery) == nil {
+		for r != nil && poll.Pause(ctx, saidEvery) == nil {
 			lags, err := r.ReportedLag(ctx)
 			if err != nil {
 				w.failed = err
@@ -249,7 +250,7 @@ func (s *stopped) wait() error {
 }
 
 func (s *stopped) run(ctx context.Context, b *Bed) error {
-	if err := pause(ctx, stopBefore); err != nil {
+	if err := poll.Pause(ctx, stopBefore); err != nil {
 		return err
 	}
 	sys, ok := b.Running.(rivals.Lockable)
@@ -270,7 +271,7 @@ func (s *stopped) run(ctx context.Context, b *Bed) error {
 		return fmt.Errorf("stopping the applier of %s: %w", s.host, err)
 	}
 	s.held = time.Now()
-	err = pause(ctx, stopFor)
+	err = poll.Pause(ctx, stopFor)
 	if err == nil {
 		err = s.look(ctx, b)
 	}
@@ -281,7 +282,7 @@ func (s *stopped) run(ctx context.Context, b *Bed) error {
 	}
 	s.race[0].at, s.backlog = s.let, s.race[0].leader-s.race[0].replica
 	for time.Since(s.let) < catchUpLimit {
-		if err := pause(ctx, raceEvery); err != nil {
+		if err := poll.Pause(ctx, raceEvery); err != nil {
 			return err
 		}
 		if err := s.look(ctx, b); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )
@@ -156,7 +157,7 @@ func caughtUp(ctx context.Context, r rivals.Running, limit time.Duration) (time.
 		if took > limit {
 			return 0, fmt.Errorf("%w: %d transactions are not applied after %v", errBroken, n, limit)
 		}
-		if err := pause(ctx, catchUpPoll); err != nil {
+		if err := poll.Pause(ctx, catchUpPoll); err != nil {
 			return 0, err
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -54,7 +56,7 @@ func startPacer(ctx context.Context, b *Bed, sessions, tps int) (*pacer, error) 
 
 func (p *pacer) session(ctx context.Context, due, every time.Duration) {
 	for ; ; due += every {
-		err := pause(ctx, max(0, due-p.since()))
+		err := poll.Pause(ctx, max(0, due-p.since()))
 		if err == nil {
 			err = p.transaction(ctx)
 		}

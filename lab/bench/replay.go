@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/gtid"
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
@@ -266,7 +267,7 @@ func waitExecuted(ctx context.Context, b *Bed, host string, all gtid.Set) error 
 		} else if time.Now().After(deadline) {
 			return fmt.Errorf("%s lacks %d transactions after %v", host, left, catchUpLimit)
 		}
-		if err := pause(ctx, catchUpPoll); err != nil {
+		if err := poll.Pause(ctx, catchUpPoll); err != nil {
 			return err
 		}
 	}
@@ -300,7 +301,7 @@ func (w *drainWatch) run(ctx context.Context, begin time.Time) error {
 		if time.Since(begin) > drainLimit { // a server that is not up yet refuses connections until then
 			return fmt.Errorf("%s has not applied its backlog after %v: %d left, last error: %w", w.host, drainLimit, s.left, err)
 		}
-		if err := pause(ctx, drainPoll); err != nil {
+		if err := poll.Pause(ctx, drainPoll); err != nil {
 			return err
 		}
 	}
@@ -401,7 +402,7 @@ func lagUnder(ctx context.Context, b *Bed, load Load, threads int, d time.Durati
 	if err != nil {
 		return rec, err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	if err := poll.Pause(ctx, time.Second); err != nil {
 		_, _ = w.stop()
 		return rec, err
 	}
@@ -449,7 +450,7 @@ func (w *lagWatch) quiet(ctx context.Context) error {
 		if failed != nil || time.Since(last) > time.Second {
 			return failed
 		}
-		if err := pause(ctx, drainPoll); err != nil {
+		if err := poll.Pause(ctx, drainPoll); err != nil {
 			return err
 		}
 	}

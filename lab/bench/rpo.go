@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/report"
 	"trireme/lab/rivals"
 	"trireme/lab/verify"
@@ -140,14 +141,10 @@ func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
 
 // strike lets the sessions write, makes the disaster, and returns once a write is acknowledged again.
 func (d disaster) strike(ctx context.Context, m rivals.Mortal, w *verify.Workload, load time.Duration) (human string, at time.Time, err error) {
-	begin := time.Now()
-	acked := func(since time.Time) error {
-		return poll(ctx, writeLimit, "writes", func(context.Context) (bool, error) { return w.Meter().AckedSince(since), nil })
-	}
-	if err := acked(begin); err != nil {
+	if err := acked(ctx, w.Meter(), time.Now()); err != nil {
 		return "", at, err
 	}
-	if err := pause(ctx, load); err != nil {
+	if err := poll.Pause(ctx, load); err != nil {
 		return "", at, err
 	}
 	var hosts []string
@@ -168,7 +165,7 @@ func (d disaster) strike(ctx context.Context, m rivals.Mortal, w *verify.Workloa
 	if human, err = m.Recover(rctx, back, lost); err != nil {
 		return human, at, fmt.Errorf("it does not recover: %w", err)
 	}
-	return human, at, acked(time.Now())
+	return human, at, acked(ctx, w.Meter(), time.Now())
 }
 
 // dark cuts the power of the dead hosts, if that is part of it, and gives it back to those that come back.
@@ -182,7 +179,7 @@ func (d disaster) dark(ctx context.Context, m rivals.Mortal, dead []string) (bac
 			return nil, "", err
 		}
 	}
-	if err := pause(ctx, darkness); err != nil {
+	if err := poll.Pause(ctx, darkness); err != nil {
 		return nil, "", err
 	}
 	back = dead

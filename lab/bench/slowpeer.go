@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/report"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
@@ -165,7 +166,7 @@ func holdUp(ctx context.Context, b *Bed, sys rivals.Breakable, c, leader string)
 }
 
 func underLoad(ctx context.Context, b *Bed, targets []rivals.Target, threads int) (r LoadResult, err error) {
-	if err := pause(ctx, peerSettles); err != nil {
+	if err := poll.Pause(ctx, peerSettles); err != nil {
 		return r, err
 	}
 	load := b.Settings.load("")

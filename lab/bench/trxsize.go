@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/config"
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
@@ -135,7 +136,7 @@ func trxSize(ctx context.Context, b *Bed, size int64, sessions int) (rec Record,
 
 // aroundBig makes the large transactions in the midst of a steady load, and returns when they began and ended.
 func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int64, length time.Duration) (times []bigTimes, from, to time.Duration, err error) {
-	if err := pause(ctx, time.Second+length); err != nil { // the first second is for connecting
+	if err := poll.Pause(ctx, time.Second+length); err != nil { // the first second is for connecting
 		return nil, 0, 0, err
 	}
 	ctx2, cancel := context.WithTimeout(ctx, bigLimit)
@@ -149,7 +150,7 @@ func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int6
 		times = append(times, t)
 	}
 	to = p.since()
-	return times, from, to, pause(ctx, length+100*time.Millisecond)
+	return times, from, to, poll.Pause(ctx, length+100*time.Millisecond)
 }
 
 // refused makes a result of what a server says to a transaction that is too large for it. Anything else may have left
@@ -236,7 +237,7 @@ func (s *bigSession) shown(ctx context.Context, replica *sql.DB) error {
 		if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_mark").Scan(&n); err != nil || n >= s.mark {
 			return err
 		}
-		if err := pause(ctx, markPoll); err != nil {
+		if err := poll.Pause(ctx, markPoll); err != nil {
 			return err
 		}
 	}

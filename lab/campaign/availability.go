@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -140,7 +141,7 @@ func (b *batch) mended(ctx context.Context) {
 
 // ready waits until all nodes are healthy, or not forever: then a majority may not be whole, and nothing is demanded.
 func (b *batch) ready(ctx context.Context) {
-	for end := time.Now().Add(quietAfter); time.Now().Before(end); pause(ctx, looks) {
+	for end := time.Now().Add(quietAfter); time.Now().Before(end); _ = poll.Pause(ctx, looks) {
 		if !slices.ContainsFunc(b.sys.all, func(h string) bool {
 			ok, err := b.sys.Healthy(ctx, h)
 			return !ok || err != nil

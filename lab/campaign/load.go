@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
@@ -63,7 +64,7 @@ func watchLoad(ctx context.Context) *loads {
 			if err == nil {
 				l.add(parseLoad(time.Now(), string(psi), string(stat)))
 			}
-			pause(ctx, loadEvery)
+			_ = poll.Pause(ctx, loadEvery)
 		}
 	}()
 	return l

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/stream"
 	"trireme/lab/verify"
@@ -26,7 +27,6 @@ const (
 	provenLimit  = 30 * time.Second // for the rarest workload to get something done, and each node to be read
 	// a write so long after a leader was killed is not its last one: it is back, in the same term
 	sameLeader = time.Second
-	polls      = 50 * time.Millisecond  // each asks a daemon
 	looks      = 200 * time.Millisecond // at all that was done so far
 )
 
@@ -224,7 +224,7 @@ func (b *batch) lookAtDonors(ctx context.Context, s Step) {
 func (b *batch) hitAll(ctx context.Context, faults []Fault, lead rivals.Lead) (out []*strike) {
 	for _, f := range faults {
 		if f.Lag > 0 {
-			pause(ctx, f.Lag)
+			_ = poll.Pause(ctx, f.Lag)
 			if now, err := b.sys.Leader(ctx); err == nil && now.Name != "" {
 				lead = now
 			}
@@ -284,7 +284,7 @@ func (b *batch) majority(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w: %d of %d nodes are healthy after %v", errNeedsQuiet, well, len(b.sys.all), quietAfter)
 		}
-		pause(ctx, looks)
+		_ = poll.Pause(ctx, looks)
 	}
 }
 
@@ -305,7 +305,7 @@ func endAll(ctx context.Context, strikes []*strike) error {
 		if st.undo == nil {
 			continue
 		}
-		pause(ctx, time.Until(st.end()))
+		_ = poll.Pause(ctx, time.Until(st.end()))
 		st.ended = time.Now()
 		if err := st.undo(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("end of %v: %w", st.fault, err))
@@ -395,7 +395,7 @@ func (b *batch) count(strikes []*strike, after rivals.Lead) {
 func (b *batch) prove(ctx context.Context) {
 	b.lookAround()
 	for deadline := time.Now().Add(provenLimit); len(b.w.Unproven()) > 0 && time.Now().Before(deadline); {
-		pause(ctx, looks)
+		_ = poll.Pause(ctx, looks)
 	}
 }
 
@@ -500,7 +500,9 @@ const mostUnjudged = 5
 func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error, wrong string, f func(context.Context) error) error {
 	for waits := 1; ; waits++ {
 		from := time.Now()
-		err := poll(ctx, limit, f)
+		limited, cancel := context.WithTimeout(ctx, limit)
+		err := poll.Until(limited, f)
+		cancel()
 		if err == nil {
 			return nil
 		}
@@ -515,29 +517,5 @@ func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error
 		if waits == mostUnjudged {
 			return fmt.Errorf("%w, %d times: %s within %v; %v", errUnjudged, waits, wrong, limit, l)
 		}
-	}
-}
-
-// poll f until it is satisfied, or the limit has passed; then its last error.
-func poll(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := f(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(polls):
-		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"trireme/internal/check"
 	"trireme/internal/config"
 	"trireme/internal/demo"
+	"trireme/lab/poll"
 )
 
 // Backer is a running system of which backups are made while clients write to it. A tool is one of those of Backups;
@@ -145,7 +146,7 @@ func (t *trireme) Archive(ctx context.Context, _, dir string) (Archive, error) {
 	}
 	a := &triremeArchive{p, t.Client(n), dir}
 	if err = t.within(n)(p.PID); err == nil {
-		err = poll(ctx, copyLimit, "the copy with which the archive begins", func(context.Context) error {
+		err = poll.Within(ctx, copyLimit, "the copy with which the archive begins", func(context.Context) error {
 			if !p.Alive() {
 				said, _ := os.ReadFile(c.LogFile)
 				return fmt.Errorf("trireme backup has ended: %s", lastLines(string(said), 5))

@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/lab/poll"
 	"trireme/lab/wan"
 )
 
@@ -73,7 +74,7 @@ func (e *ethernet) close() error {
 
 // holdsVirtual waits until the leader has the virtual address.
 func (t *trireme) holdsVirtual(ctx context.Context) error {
-	return poll(ctx, virtualLimit, t.lead+" to have the virtual address", func(ctx context.Context) error {
+	return poll.Within(ctx, virtualLimit, t.lead+" to have the virtual address", func(ctx context.Context) error {
 		v, err := t.View(ctx)
 		if err != nil {
 			return err

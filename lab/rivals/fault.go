@@ -124,17 +124,17 @@ func (f Fault) Lasts() bool {
 }
 
 // needsNetwork says why a fault of the network cannot be made without emulated hosts.
-func (f Fault) needsNetwork(r Running) error {
-	if (f == LoseHost || f == Partition) && r.Network() == nil {
+func (f Fault) needsNetwork(net *wan.Net) error {
+	if (f == LoseHost || f == Partition) && net == nil {
 		return fmt.Errorf("%w: all nodes are on the loopback address, which cannot be cut; name a topology", ErrNotHere)
 	}
 	return nil
 }
 
 // cutOff carries out a fault of the network.
-func (f Fault) cutOff(r Running, name string) error {
-	if err := r.Network().Isolate(name, wan.Both); err != nil || f == Partition {
+func (f Fault) cutOff(net *wan.Net, name string) error {
+	if err := net.Isolate(name, wan.Both); err != nil || f == Partition {
 		return err
 	}
-	return r.Network().Cut(name, wan.Observer)
+	return net.Cut(name, wan.Observer)
 }

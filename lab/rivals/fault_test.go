@@ -46,9 +46,9 @@ func TestKillable(t *testing.T) {
 // TestChoosePrimary: clients are led to the primary of the newest view in which a majority is ONLINE, by fresh answers
 // only. A restart of the server is a new term.
 func TestChoosePrimary(t *testing.T) {
-	members := map[string]*member{}
+	members := map[string]*server{}
 	for i, name := range []string{"n1", "n2", "n3"} {
-		members[name] = &member{server: &server{host: &host{name: name}, proc: &demo.Process{PID: i + 1}}}
+		members[name] = &server{host: &host{name: name}, proc: &demo.Process{PID: i + 1}}
 	}
 	now := time.Now()
 	primary := func(view int) memberView {
@@ -71,29 +71,29 @@ func TestChoosePrimary(t *testing.T) {
 		{"writes are not open yet", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.readOnly = true })}, ""},
 		{"expelled", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.state = "ERROR" })}, ""},
 	} {
-		b := &brokenMGR{mgr: &mgr{}, views: map[*member]memberView{}}
+		b := &brokenMGR{mgr: &mgr{}, views: map[*server]memberView{}}
 		for name, v := range c.views {
 			b.views[members[name]] = v
 		}
 		b.choose()
-		if got := b.lead; got.Open != (c.want != "") || got.Open && got.Name != c.want {
+		if got := b.leader; got.Open != (c.want != "") || got.Open && got.Name != c.want {
 			t.Errorf("%s: %+v, want %q", c.what, got, c.want)
 		}
 	}
-	b := &brokenMGR{mgr: &mgr{}, views: map[*member]memberView{members["n1"]: primary(1)}}
+	b := &brokenMGR{mgr: &mgr{}, views: map[*server]memberView{members["n1"]: primary(1)}}
 	b.choose()
 	b.choose()
-	before := b.lead.Term
+	before := b.leader.Term
 	members["n1"].proc = &demo.Process{PID: 9}
 	b.choose()
-	if before != 1 || b.lead.Term != 2 {
-		t.Errorf("term %d, after a restart %d", before, b.lead.Term)
+	if before != 1 || b.leader.Term != 2 {
+		t.Errorf("term %d, after a restart %d", before, b.leader.Term)
 	}
 }
 
 // TestUnknownFaults are refused with a reason before anything happens.
 func TestUnknownFaults(t *testing.T) {
-	m := &brokenMGR{mgr: &mgr{site: &site{}}}
+	m := &brokenMGR{mgr: &mgr{rival: rival{site: &site{}}}}
 	for _, f := range []Fault{KillDaemon, StopDaemon, KillHost, StopMySQL, AddNode, LoseHost, Partition} {
 		if err := m.Can(f); !errors.Is(err, ErrNotHere) {
 			t.Errorf("%s of a member without a network: %v", f, err)

@@ -118,20 +118,3 @@ func lastLines(s string, lines int) string {
 	all := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], " | ")
 }
-
-// poll until f is satisfied, or the limit, with f's last error.
-func poll(ctx context.Context, limit time.Duration, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := f(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", what, err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}

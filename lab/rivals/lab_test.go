@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/lab/needs"
+	"trireme/lab/poll"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 	"trireme/lab/wan"
@@ -177,7 +178,7 @@ func execute(t *testing.T, db *sql.DB, statement string) {
 
 func waitApplied(t *testing.T, r Running) {
 	t.Helper()
-	err := poll(t.Context(), time.Minute, "all servers", func(ctx context.Context) error {
+	err := poll.Within(t.Context(), time.Minute, "all servers", func(ctx context.Context) error {
 		n, err := r.Behind(ctx)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d transactions are not applied", n)
@@ -269,7 +270,7 @@ func processesOf(t *testing.T, dir string) []string {
 // wantNoProcess of a system goes on. A mysqld whose daemon was killed is killed by the daemon's guard, a moment later.
 func wantNoProcess(t *testing.T, dir string) {
 	t.Helper()
-	if err := poll(t.Context(), 10*time.Second, "the end of all processes", func(context.Context) error {
+	if err := poll.Within(t.Context(), 10*time.Second, "the end of all processes", func(context.Context) error {
 		if running := processesOf(t, dir); len(running) > 0 {
 			return fmt.Errorf("still running: %.400q", running)
 		}

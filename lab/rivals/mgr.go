@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/mysqld"
-	"trireme/lab/faultfs"
-	"trireme/lab/wan"
+	"trireme/lab/poll"
 )
 
 var (
@@ -81,12 +80,9 @@ func (s mgrSetup) options(seeds string) map[string]string {
 
 // mgr is MySQL Group Replication. The first server is the primary, or all are.
 type mgr struct {
-	site    *site
-	servers []*server
+	rival
 	multi   bool
 	options map[string]string // of every member
-	clients moving
-	broken  *brokenMGR // once there may be faults
 }
 
 func mgrStarter(setup mgrSetup) func(context.Context, *Lab, Shape) (Running, error) {
@@ -107,7 +103,7 @@ func startMGR(ctx context.Context, l *Lab, s Shape, setup mgrSetup) (_ *mgr, err
 	if err != nil {
 		return nil, err
 	}
-	m := &mgr{site: site, multi: setup.multi}
+	m := &mgr{rival: rival{site: site}, multi: setup.multi}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Stop())
@@ -196,8 +192,6 @@ func (m *mgr) primaries() []*server {
 
 func (m *mgr) Hosts() []HostParts { return hostsOf(m.servers, len(m.primaries())) }
 
-func (m *mgr) DB(host string) *sql.DB { return dbOf(m.servers, host) }
-
 // Settle waits until every member sees all ONLINE, and makes the first one the primary.
 func (m *mgr) Settle(ctx context.Context) error {
 	if err := m.waitOnline(ctx, nil); err != nil || m.multi {
@@ -216,7 +210,7 @@ func (m *mgr) Settle(ctx context.Context) error {
 
 // waitOnline waits until every member sees all ONLINE and, if it is given, the primary.
 func (m *mgr) waitOnline(ctx context.Context, primary *server) error {
-	return poll(ctx, settleLimit, "the group with all members", func(ctx context.Context) error {
+	return poll.Within(ctx, settleLimit, "the group with all members", func(ctx context.Context) error {
 		for _, s := range m.servers {
 			v, err := s.groupView(ctx)
 			switch {
@@ -257,18 +251,4 @@ func (m *mgr) Behind(ctx context.Context) (int64, error) {
 		all = append(all, s.db)
 	}
 	return behindGTID(ctx, all[:len(m.primaries())], all)
-}
-
-func (m *mgr) Disk(host string) *faultfs.FS { return m.site.diskOf(host) }
-
-func (m *mgr) Network() *wan.Net { return m.site.net }
-
-func (m *mgr) Stop() error {
-	if m.broken != nil {
-		m.broken.end()
-	}
-	for _, s := range m.servers {
-		s.stop()
-	}
-	return m.site.close()
 }

@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
-	"trireme/internal/demo"
 	"trireme/internal/router"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -26,23 +23,8 @@ import (
 // so it is quicker than MySQL Router.
 type brokenMGR struct {
 	*mgr
-	login  verify.Login
-	router *router.Router // nil: the system has its own
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-
-	mu      sync.Mutex
-	members []*member
-	lead    Lead
-	views   map[*member]memberView // the newest answer of each member
-	held    map[*member]bool       // whose hosts have no power
-}
-
-// member of the group. While it is watched its process changes under mu only.
-type member struct {
-	*server
-	mu sync.Mutex
+	kept
+	views map[*server]memberView // the newest answer of each member; guarded by mu
 }
 
 // memberView is what a member says of itself.
@@ -72,10 +54,8 @@ func (m *mgr) Break(ctx context.Context) (Breakable, error) {
 	if m.broken != nil {
 		return m.broken, nil
 	}
-	ports := m.site.lab.takePorts(2)
-	local := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	r := router.New(router.Config{RWListen: local(ports), ROListen: local(ports + 1), HoldTimeout: recoverLimit, Logger: slog.New(slog.DiscardHandler)})
-	if err := r.Start(); err != nil {
+	r, err := m.passThrough()
+	if err != nil {
 		return nil, err
 	}
 	return m.breakWith(ctx, r, r.RWAddr())
@@ -93,8 +73,8 @@ func (m *mgr) breakWith(ctx context.Context, r *router.Router, addr string) (Bre
 	if m.multi {
 		return nil, fmt.Errorf("%w: a group with several primaries has no leader to be hit", ErrNotHere)
 	}
-	b := &brokenMGR{mgr: m, router: r, login: verify.Login{Addr: verify.Fixed(addr), User: User, Password: Password}, views: map[*member]memberView{}, held: map[*member]bool{}}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b := &brokenMGR{mgr: m, views: map[*server]memberView{}}
+	b.begin(&m.rival, r, addr)
 	m.broken = b
 	for _, s := range m.servers {
 		b.attend(s)
@@ -106,35 +86,11 @@ func (m *mgr) breakWith(ctx context.Context, r *router.Router, addr string) (Bre
 
 // attend to a member from now on.
 func (b *brokenMGR) attend(s *server) {
-	n := &member{server: s}
-	b.mu.Lock()
-	b.members = append(b.members, n)
-	b.mu.Unlock()
-	for _, f := range []func(*member){b.watch, b.keep, b.help} {
-		b.wg.Go(func() { f(n) })
-	}
-}
-
-// end of the faults: nothing is started again.
-func (b *brokenMGR) end() {
-	b.cancel()
-	for _, n := range b.members { // a frozen one would not end a statement of its operator
-		_ = n.process().Signal(syscall.SIGKILL)
-	}
-	b.wg.Wait()
-	if b.router != nil {
-		b.router.Close()
-	}
-}
-
-func (b *brokenMGR) Login() verify.Login { return b.login }
-
-func (b *brokenMGR) Names() []string {
-	var out []string
-	for _, n := range b.members {
-		out = append(out, n.host.name)
-	}
-	return out
+	b.wg.Go(func() { b.watch(s) })
+	b.wg.Go(func() { b.help(s) })
+	// A primary is not started before there is another one: a member that asks to join while the group holds its old
+	// incarnation for alive is refused, and waits for a minute.
+	b.wg.Go(func() { b.keep(s, b.rests) })
 }
 
 func (b *brokenMGR) Can(f Fault) error {
@@ -152,36 +108,20 @@ func (b *brokenMGR) Can(f Fault) error {
 			return fmt.Errorf("%w: there is no spare host", ErrNotHere)
 		}
 	}
-	return f.needsNetwork(b)
-}
-
-// Leader returns the member that takes writes now; without a name, none has done so yet.
-func (b *brokenMGR) Leader(context.Context) (Lead, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lead, nil
-}
-
-func (b *brokenMGR) member(name string) *member {
-	for _, n := range b.members {
-		if n.host.name == name {
-			return n
-		}
-	}
-	return nil
+	return f.needsNetwork(b.Network())
 }
 
 // Settled waits until all members are ONLINE in the view of each.
 func (b *brokenMGR) Settled(ctx context.Context) (Lead, error) {
-	err := poll(ctx, recoverLimit, "all members ONLINE", func(context.Context) error {
+	err := poll.Within(ctx, recoverLimit, "all members ONLINE", func(context.Context) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for _, n := range b.members {
-			if v := b.views[n]; time.Since(v.at) > mgrFresh || v.online != len(b.members) || v.state != "ONLINE" {
+		for _, n := range b.servers {
+			if v := b.views[n]; time.Since(v.at) > mgrFresh || v.online != len(b.servers) || v.state != "ONLINE" {
 				return fmt.Errorf("%s is %s and sees %d of %d members ONLINE", n.host.name, v.state, v.online, v.members)
 			}
 		}
-		if !b.lead.Open {
+		if !b.leader.Open {
 			return errors.New("no member is known to be the primary")
 		}
 		return nil
@@ -200,14 +140,14 @@ func (b *brokenMGR) Settle(ctx context.Context) error {
 func (b *brokenMGR) Healthy(_ context.Context, name string) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	v := b.views[b.member(name)]
+	v := b.views[serverOn(b.servers, name)]
 	return v.state == "ONLINE" && time.Since(v.at) <= mgrFresh, nil
 }
 
 // watch asks a member what it is, and leads the router accordingly.
-func (b *brokenMGR) watch(n *member) {
+func (b *brokenMGR) watch(n *server) {
 	for b.ctx.Err() == nil {
-		v, err := n.ask(b.ctx)
+		v, err := n.askMember(b.ctx)
 		b.mu.Lock()
 		if err == nil {
 			b.views[n] = v
@@ -216,15 +156,16 @@ func (b *brokenMGR) watch(n *member) {
 		}
 		b.choose()
 		b.mu.Unlock()
-		_ = sleep(b.ctx, mgrPoll)
+		_ = poll.Pause(b.ctx, mgrPoll)
 	}
 }
 
-func (n *member) ask(ctx context.Context) (v memberView, err error) {
+// askMember what it is.
+func (s *server) askMember(ctx context.Context) (v memberView, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mgrPatience)
 	defer cancel()
 	var role, view string
-	err = n.db.QueryRowContext(ctx, "SELECT m.member_state, m.member_role, @@GLOBAL.super_read_only, "+
+	err = s.db.QueryRowContext(ctx, "SELECT m.member_state, m.member_role, @@GLOBAL.super_read_only, "+
 		"(SELECT COUNT(*) FROM performance_schema.replication_group_members), "+
 		"(SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE member_state = 'ONLINE'), "+
 		"COALESCE((SELECT MAX(view_id) FROM performance_schema.replication_group_member_stats), '') "+
@@ -239,7 +180,7 @@ func (n *member) ask(ctx context.Context) (v memberView, err error) {
 
 // choose leads the router to the member that is the primary in the newest view; called with mu held.
 func (b *brokenMGR) choose() {
-	var best *member
+	var best *server
 	for n, v := range b.views {
 		if time.Since(v.at) > mgrFresh || !v.primary || v.readOnly || v.state != "ONLINE" || 2*v.online <= v.members {
 			continue
@@ -249,15 +190,15 @@ func (b *brokenMGR) choose() {
 		}
 	}
 	if best == nil {
-		b.lead.Open = false
+		b.leader.Open = false
 		b.route(router.View{KeepRW: true})
 		return
 	}
-	pid := best.process().PID
-	if b.lead.Name != best.host.name || b.lead.pid != pid {
-		b.lead = Lead{Name: best.host.name, Term: b.lead.Term + 1, pid: pid}
+	pid := best.proc.PID
+	if b.leader.Name != best.host.name || b.leader.pid != pid {
+		b.leader = Lead{Name: best.host.name, Term: b.leader.Term + 1, pid: pid}
 	}
-	b.lead.Open = true
+	b.leader.Open = true
 	b.route(router.View{RW: &router.Target{Name: best.host.name, Addr: best.addr(), Epoch: strconv.Itoa(pid)}})
 }
 
@@ -267,47 +208,12 @@ func (b *brokenMGR) route(v router.View) {
 	}
 }
 
-func (n *member) process() *demo.Process {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.proc
-}
-
-// keep starts the server again whenever it has ended, as a service manager does, but a primary's not before there is
-// another one: a member that asks to join while the group holds its old incarnation for alive is refused, and waits for
-// a minute.
-func (b *brokenMGR) keep(n *member) {
-	for {
-		select {
-		case <-b.ctx.Done():
-			return
-		case <-n.process().Done():
-		}
-		for wait := true; wait; wait = b.rests(n) {
-			if sleep(b.ctx, restart) != nil {
-				return
-			}
-		}
-		p, err := n.host.start(n.command)
-		if err != nil {
-			return // Settled says what is missing
-		}
-		n.mu.Lock()
-		n.proc = p
-		n.mu.Unlock()
-		if b.ctx.Err() != nil { // end did not see it
-			p.Kill()
-			return
-		}
-	}
-}
-
 // help is the operator: START GROUP_REPLICATION on a member that has given up. A server that is back before the group
 // has expelled its old incarnation is refused, and does not try again by itself.
-func (b *brokenMGR) help(n *member) {
-	for sleep(b.ctx, mgrHelp) == nil {
+func (b *brokenMGR) help(n *server) {
+	for poll.Pause(b.ctx, mgrHelp) == nil {
 		b.mu.Lock()
-		v, primary := b.views[n], b.lead
+		v, primary := b.views[n], b.leader
 		b.mu.Unlock()
 		if time.Since(v.at) > mgrFresh || !primary.Open || primary.Name == n.host.name || v.state != "OFFLINE" && v.state != "ERROR" {
 			continue
@@ -322,16 +228,10 @@ func (b *brokenMGR) help(n *member) {
 }
 
 func (b *brokenMGR) Do(ctx context.Context, f Fault, name string) error {
-	n := b.member(name)
+	if known, err := b.hit(f, name); known {
+		return err
+	}
 	switch f {
-	case KillMySQL:
-		return kill(n.process().PID)
-	case EndNode:
-		return n.process().Signal(syscall.SIGTERM)
-	case StopHost:
-		return n.process().Signal(syscall.SIGSTOP)
-	case LoseHost, Partition:
-		return f.cutOff(b, name)
 	case Switchover:
 		return b.switchover(ctx, name)
 	case AddNode:
@@ -340,21 +240,14 @@ func (b *brokenMGR) Do(ctx context.Context, f Fault, name string) error {
 	return b.Can(f)
 }
 
-func (b *brokenMGR) Undo(_ context.Context, f Fault, name string) error {
-	if f == LoseHost || f == Partition {
-		return b.Network().RestoreAll()
-	}
-	return b.member(name).process().Signal(syscall.SIGCONT)
-}
-
 // switchover moves the primary to the next member.
 func (b *brokenMGR) switchover(ctx context.Context, from string) error {
-	for i, n := range b.members {
+	for i, n := range b.servers {
 		if n.host.name != from {
 			continue
 		}
 		var uuid string
-		if err := b.members[(i+1)%len(b.members)].db.QueryRowContext(ctx, "SELECT @@GLOBAL.server_uuid").Scan(&uuid); err != nil {
+		if err := b.servers[(i+1)%len(b.servers)].db.QueryRowContext(ctx, "SELECT @@GLOBAL.server_uuid").Scan(&uuid); err != nil {
 			return err
 		}
 		return n.exec(ctx, "DO group_replication_set_as_primary('"+uuid+"')")
@@ -368,21 +261,19 @@ func (b *brokenMGR) addNode(ctx context.Context) error {
 	h := b.site.spare[0]
 	o := maps.Clone(b.options)
 	o["group_replication_local_address"] = fmt.Sprintf("%s:%d", h.addr, h.port(mgrPort))
-	s, err := h.startServer(ctx, len(b.members)+1, o)
+	s, err := h.startServer(ctx, len(b.servers)+1, o)
 	if err != nil {
 		return err
 	}
-	b.site.spare, b.servers = b.site.spare[1:], append(b.servers, s)
+	b.mu.Lock()
+	b.site.spare, b.site.hosts, b.servers = b.site.spare[1:], append(b.site.hosts, h), append(b.servers, s)
+	b.mu.Unlock()
 	if err := s.join(ctx, false); err != nil {
 		return err
 	}
 	b.attend(s)
 	return nil
 }
-
-func (b *brokenMGR) Processes(name string) []int { return []int{b.member(name).process().PID} }
-
-func (b *brokenMGR) Endpoints() ([]verify.Endpoint, error) { return endpointsOf(b.servers) }
 
 // endpointsOf opens a connection of its own to each server, for checks that may take long.
 func endpointsOf(servers []*server) ([]verify.Endpoint, error) {
@@ -396,14 +287,4 @@ func endpointsOf(servers []*server) ([]verify.Endpoint, error) {
 		out = append(out, verify.Endpoint{Name: s.host.name, DB: db})
 	}
 	return out, nil
-}
-
-// sleep until d is over, or ctx with its error.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/demo"
 	"trireme/internal/mysqld"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -185,7 +186,7 @@ func (c *innodbCluster) Settle(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	return poll(ctx, settleLimit, "MySQL Router on "+addr, func(ctx context.Context) error {
+	return poll.Within(ctx, settleLimit, "MySQL Router on "+addr, func(ctx context.Context) error {
 		if !c.router.Alive() {
 			return fmt.Errorf("it has ended: %w", c.router.Err())
 		}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"trireme/internal/gtid"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -119,19 +120,6 @@ func (s *server) received(ctx context.Context, channel string) (set string, err 
 	return set, err
 }
 
-func (s *server) endpoint() (verify.Endpoint, error) {
-	list, err := endpointsOf([]*server{s})
-	if err != nil {
-		return verify.Endpoint{}, err
-	}
-	return list[0], nil
-}
-
-func (r *replication) Login() verify.Login {
-	r.clients.set(r.servers[0])
-	return r.clients.login()
-}
-
 // Kill also writes down the role that each server takes when it is back, as my.cnf would have it.
 func (r *replication) Kill(hosts []string) error {
 	for i, s := range r.servers {
@@ -200,15 +188,6 @@ func (r *replication) promote(ctx context.Context, lost string) (human string, e
 	return "promoted the replica with the most transactions, and pointed the other one and the clients to it", nil
 }
 
-func (r *replication) Serving(context.Context) (verify.Endpoint, error) {
-	return r.servers[0].endpoint()
-}
-
-func (m *mgr) Login() verify.Login {
-	m.clients.set(m.servers[0])
-	return m.clients.login()
-}
-
 // Kill also makes sure that servers do nothing when they are back: whether they can join is for Recover to know.
 // Clusters that MySQL Shell makes have them read-only until then.
 func (m *mgr) Kill(hosts []string) error {
@@ -231,7 +210,7 @@ func (m *mgr) Recover(ctx context.Context, back []string, lost string) (human st
 	dead := len(back)
 	if lost != "" {
 		dead++
-		dbOf(m.servers, lost).Close()
+		m.DB(lost).Close()
 	}
 	total := len(m.servers)
 	m.servers = without(m.servers, lost)
@@ -241,7 +220,7 @@ func (m *mgr) Recover(ctx context.Context, back []string, lost string) (human st
 			return human, err
 		}
 	}
-	err = poll(ctx, settleLimit, "a primary", func(ctx context.Context) error {
+	err = poll.Within(ctx, settleLimit, "a primary", func(ctx context.Context) error {
 		for _, s := range m.servers {
 			v, err := s.groupView(ctx)
 			if err != nil {
@@ -285,8 +264,6 @@ func (s *server) writable(ctx context.Context) bool {
 	return err == nil && !readOnly
 }
 
-func (m *mgr) Serving(context.Context) (verify.Endpoint, error) { return m.servers[0].endpoint() }
-
 func (t *trireme) Kill(hosts []string) error {
 	var errs []error
 	for _, h := range hosts {
@@ -304,7 +281,7 @@ func (t *trireme) Recover(ctx context.Context, back []string, lost string) (huma
 			return "", err
 		}
 	}
-	return "", poll(ctx, recoverLimit, "a leader that takes writes", func(ctx context.Context) error {
+	return "", poll.Within(ctx, recoverLimit, "a leader that takes writes", func(ctx context.Context) error {
 		l, err := t.Leader(ctx)
 		if err == nil && (!l.Open || l.Name == lost) {
 			err = errors.New("no leader takes writes")

@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
-	"trireme/internal/demo"
 	"trireme/internal/router"
-	"trireme/lab/faultfs"
-	"trireme/lab/verify"
+	"trireme/lab/poll"
 )
 
 // naive is semi-sync replication with the failover that many build for it: a script that pings the source, promotes the
@@ -24,17 +19,9 @@ import (
 // through Trireme's own pass-through, which follows the script.
 type naive struct {
 	*replication
-	router *router.Router
-	addr   string
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-
-	mu     sync.Mutex // guards what follows, and replication.servers and their processes once faults begin
-	lead   Lead
-	missed int
-	roles  map[*server]int // the pid that has been given its role
-	held   map[*server]bool
+	kept
+	missed int             // guarded by mu
+	roles  map[*server]int // the pid that has been given its role; guarded by mu
 }
 
 const (
@@ -51,73 +38,35 @@ func (r *replication) Operate(ctx context.Context) (Breakable, error) {
 	if r.broken != nil {
 		return r.broken, nil
 	}
-	ports := r.site.lab.takePorts(2)
-	local := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	rt := router.New(router.Config{RWListen: local(ports), ROListen: local(ports + 1), HoldTimeout: recoverLimit, Logger: slog.New(slog.DiscardHandler)})
-	if err := rt.Start(); err != nil {
+	rt, err := r.passThrough()
+	if err != nil {
 		return nil, err
 	}
-	n := &naive{replication: r, router: rt, addr: rt.RWAddr(), roles: map[*server]int{}, held: map[*server]bool{}}
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n := &naive{replication: r, roles: map[*server]int{}}
+	n.begin(&r.rival, rt, rt.RWAddr())
 	r.broken = n
 	for _, s := range r.servers {
 		n.roles[s] = s.proc.PID
 		s.addOption("super_read_only", "ON") // from the next start on: the script opens writes
 		s.addOption("skip_replica_start", "ON")
-		n.wg.Go(func() { n.keep(s) })
+		n.wg.Go(func() { n.keep(s, func(*server) bool { return false }) })
 	}
 	n.serve(r.servers[0])
 	n.wg.Go(n.watch)
-	_, err := n.Settled(ctx)
+	_, err = n.Settled(ctx)
 	return n, err
-}
-
-// end of the faults.
-func (n *naive) end() {
-	n.cancel()
-	n.mu.Lock()
-	for _, s := range n.servers {
-		_ = s.proc.Signal(syscall.SIGKILL) // a frozen one would not end a statement
-	}
-	n.mu.Unlock()
-	n.wg.Wait()
-	n.router.Close()
 }
 
 // serve leads clients to a source; called with mu held, or before anything runs.
 func (n *naive) serve(s *server) {
-	n.lead = Lead{Name: s.host.name, Term: n.lead.Term + 1, Open: true, pid: s.proc.PID}
+	n.leader = Lead{Name: s.host.name, Term: n.leader.Term + 1, Open: true, pid: s.proc.PID}
 	n.missed = 0
-	n.router.SetView(router.View{RW: &router.Target{Name: s.host.name, Addr: s.addr(), Epoch: strconv.FormatUint(n.lead.Term, 10)}})
-}
-
-// keep starts a server again whenever it has ended, unless its host has no power.
-func (n *naive) keep(s *server) {
-	for n.ctx.Err() == nil {
-		n.mu.Lock()
-		p := s.proc
-		n.mu.Unlock()
-		select {
-		case <-n.ctx.Done():
-			return
-		case <-p.Done():
-		}
-		if sleep(n.ctx, restart) != nil {
-			return
-		}
-		n.mu.Lock()
-		if !n.held[s] {
-			if p, err := s.host.start(s.command); err == nil { // an error is seen by Settled
-				s.proc = p
-			}
-		}
-		n.mu.Unlock()
-	}
+	n.router.SetView(router.View{RW: &router.Target{Name: s.host.name, Addr: s.addr(), Epoch: strconv.FormatUint(n.leader.Term, 10)}})
 }
 
 // watch is the script.
 func (n *naive) watch() {
-	for sleep(n.ctx, naivePing) == nil {
+	for poll.Pause(n.ctx, naivePing) == nil {
 		n.look()
 	}
 }
@@ -130,9 +79,7 @@ func (n *naive) answers(s *server) bool {
 }
 
 func (n *naive) look() {
-	n.mu.Lock()
-	servers := append([]*server(nil), n.servers...)
-	n.mu.Unlock()
+	servers := n.all()
 	up := map[*server]bool{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -238,20 +185,6 @@ func (n *naive) failover(servers []*server, up map[*server]bool) {
 	n.giveRoles(servers, up)
 }
 
-func (n *naive) Login() verify.Login {
-	return verify.Login{Addr: verify.Fixed(n.addr), User: User, Password: Password}
-}
-
-func (n *naive) Names() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var out []string
-	for _, h := range n.site.hosts {
-		out = append(out, h.name)
-	}
-	return out
-}
-
 func (n *naive) Can(f Fault) error {
 	switch f {
 	case KillDaemon, StopDaemon:
@@ -261,21 +194,15 @@ func (n *naive) Can(f Fault) error {
 	case Switchover, AddNode, Replace, Reseed:
 		return fmt.Errorf("%w: the script does nothing that is planned", ErrNotHere)
 	}
-	return f.needsNetwork(n)
-}
-
-func (n *naive) Leader(context.Context) (Lead, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.lead, nil
+	return f.needsNetwork(n.Network())
 }
 
 // Settled: every replica is connected to the source and applies.
 func (n *naive) Settled(ctx context.Context) (Lead, error) {
-	err := poll(ctx, recoverLimit, "replication with all replicas", func(ctx context.Context) error {
+	err := poll.Within(ctx, recoverLimit, "replication with all replicas", func(ctx context.Context) error {
 		n.mu.Lock()
 		servers := append([]*server(nil), n.servers...)
-		source := n.lead.Name
+		source := n.leader.Name
 		given := !slices.ContainsFunc(servers, func(s *server) bool { return n.roles[s] != s.proc.PID })
 		n.mu.Unlock()
 		if servers[0].host.name != source || !given {
@@ -313,83 +240,13 @@ func (n *naive) Settle(ctx context.Context) error {
 	return err
 }
 
-func (n *naive) Healthy(ctx context.Context, name string) (bool, error) {
-	s := n.server(name)
-	return n.answers(s), nil
-}
-
-func (n *naive) server(name string) *server {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return serverOn(n.servers, name)
+func (n *naive) Healthy(_ context.Context, name string) (bool, error) {
+	return n.answers(n.server(name)), nil
 }
 
 func (n *naive) Do(_ context.Context, f Fault, name string) error {
-	switch f {
-	case KillMySQL:
-		return kill(n.Processes(name)[0])
-	case EndNode:
-		return n.signal(name, syscall.SIGTERM)
-	case StopHost:
-		return n.signal(name, syscall.SIGSTOP)
-	case LoseHost, Partition:
-		return f.cutOff(n, name)
+	if known, err := n.hit(f, name); known {
+		return err
 	}
 	return n.Can(f)
-}
-
-func (n *naive) Undo(_ context.Context, f Fault, name string) error {
-	if f == LoseHost || f == Partition {
-		return n.Network().RestoreAll()
-	}
-	return n.signal(name, syscall.SIGCONT)
-}
-
-func (n *naive) signal(name string, sig syscall.Signal) error {
-	s := n.server(name)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return s.proc.Signal(sig)
-}
-
-func (n *naive) Processes(name string) []int {
-	s := n.server(name)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return []int{s.proc.PID}
-}
-
-func (n *naive) Endpoints() ([]verify.Endpoint, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return endpointsOf(n.servers)
-}
-
-// CutPower keeps the servers down besides.
-func (n *naive) CutPower(hosts []string) (lost []string, err error) {
-	disks := map[string]*faultfs.FS{}
-	var procs []*demo.Process
-	n.mu.Lock()
-	for _, s := range n.servers {
-		if slices.Contains(hosts, s.host.name) {
-			n.held[s] = true
-			disks[s.host.name] = s.host.disk
-			procs = append(procs, s.proc)
-		}
-	}
-	n.mu.Unlock()
-	return cutPower(procs, disks)
-}
-
-func (n *naive) GivePower(hosts []string) error {
-	var errs []error
-	for _, h := range hosts {
-		s := n.server(h)
-		<-s.proc.Done() // keep starts nothing while it is held
-		errs = append(errs, n.Disk(h).PowerOn())
-		n.mu.Lock()
-		n.held[s] = false
-		n.mu.Unlock()
-	}
-	return errors.Join(errs...)
 }

@@ -68,17 +68,6 @@ type Lockable interface {
 	Locker(host string) (*sql.DB, error)
 }
 
-func (r *replication) Locker(host string) (*sql.DB, error) { return lockerOn(r.servers, host) }
-
-func (m *mgr) Locker(host string) (*sql.DB, error) { return lockerOn(m.servers, host) }
-
-func lockerOn(servers []*server, host string) (*sql.DB, error) {
-	if s := serverOn(servers, host); s != nil {
-		return s.target().Open("", statementLimit)
-	}
-	return nil, fmt.Errorf("there is no server on %s", host)
-}
-
 // Locker is Trireme's own administrator.
 func (t *trireme) Locker(host string) (*sql.DB, error) {
 	n := t.Node(host)

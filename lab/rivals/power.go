@@ -16,6 +16,7 @@ import (
 	"trireme/internal/config"
 	"trireme/internal/demo"
 	"trireme/lab/faultfs"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -245,7 +246,7 @@ func (t *trireme) forget(n *demo.Node) {
 // bringBack adds a removed member again on its host, with an empty directory. Whether the removal was done, or an
 // earlier attempt to add it, is looked up: answers may have been lost.
 func (t *trireme) bringBack(ctx context.Context, name, role string) error {
-	return poll(ctx, recoverLimit, name+" to be added again", func(ctx context.Context) error {
+	return poll.Within(ctx, recoverLimit, name+" to be added again", func(ctx context.Context) error {
 		v, err := t.View(ctx)
 		if err != nil {
 			return err
@@ -320,14 +321,9 @@ func (t *trireme) Testify(ctx context.Context, dir string) error {
 }
 
 // Testify keeps the servers' logs.
-func (r *replication) Testify(_ context.Context, dir string) error { return r.site.testify(dir) }
-
-// Testify keeps the servers' logs.
-func (m *mgr) Testify(_ context.Context, dir string) error { return m.site.testify(dir) }
-
-func (s *site) testify(dir string) error {
+func (r *rival) Testify(_ context.Context, dir string) error {
 	var errs []error
-	for _, h := range s.hosts {
+	for _, h := range r.site.hosts {
 		errs = append(errs, copyFile(filepath.Join(h.dir, "error.log"), filepath.Join(dir, h.name+".err")))
 	}
 	return errors.Join(errs...)

@@ -8,8 +8,7 @@ import (
 	"maps"
 	"time"
 
-	"trireme/lab/faultfs"
-	"trireme/lab/wan"
+	"trireme/lab/poll"
 )
 
 var (
@@ -54,11 +53,8 @@ const semisyncTimeoutMS = 3600_000
 // replication is a source with any number of replicas: none (a standalone server), asynchronous or semi-synchronous
 // ones.
 type replication struct {
-	site     *site
-	servers  []*server // the source first
+	rival
 	semisync bool
-	clients  moving
-	broken   *naive // nil until Operate
 }
 
 func startStandalone(ctx context.Context, l *Lab, s Shape) (Running, error) {
@@ -71,7 +67,7 @@ func startReplication(ctx context.Context, l *Lab, s Shape, semisync bool) (_ Ru
 	if err != nil {
 		return nil, err
 	}
-	r := &replication{site: site, semisync: semisync}
+	r := &replication{rival: rival{site: site}, semisync: semisync}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Stop())
@@ -135,29 +131,10 @@ func (r *replication) Targets(v Via) ([]Target, error) {
 
 func (r *replication) Hosts() []HostParts { return hostsOf(r.servers, 1) }
 
-func (r *replication) DB(host string) *sql.DB { return dbOf(r.servers, host) }
-
-func dbOf(servers []*server, host string) *sql.DB {
-	if s := serverOn(servers, host); s != nil {
-		return s.db
-	}
-	return nil
-}
-
-// serverOn is the server on a host, nil if the host has no server.
-func serverOn(servers []*server, host string) *server {
-	for _, s := range servers {
-		if s.host.name == host {
-			return s
-		}
-	}
-	return nil
-}
-
 // Settle waits until every replica is connected and, with semi-sync, acknowledges.
 func (r *replication) Settle(ctx context.Context) error {
 	want := len(r.servers) - 1
-	return poll(ctx, 30*time.Second, "replication with all replicas", func(ctx context.Context) error {
+	return poll.Within(ctx, 30*time.Second, "replication with all replicas", func(ctx context.Context) error {
 		for _, s := range r.servers[1:] {
 			var connected bool
 			if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) = 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for source to send event%'").Scan(&connected); err != nil {
@@ -188,18 +165,4 @@ func (r *replication) Behind(ctx context.Context) (int64, error) {
 		replicas = append(replicas, s.db)
 	}
 	return behindGTID(ctx, []*sql.DB{r.servers[0].db}, replicas)
-}
-
-func (r *replication) Disk(host string) *faultfs.FS { return r.site.diskOf(host) }
-
-func (r *replication) Network() *wan.Net { return r.site.net }
-
-func (r *replication) Stop() error {
-	if r.broken != nil {
-		r.broken.end()
-	}
-	for _, s := range r.servers {
-		s.stop()
-	}
-	return r.site.close()
 }

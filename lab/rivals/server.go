@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"trireme/internal/demo"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -144,7 +145,7 @@ func hostsOf(servers []*server, leaders int) []HostParts {
 }
 
 func (s *server) waitUp(ctx context.Context) error {
-	return poll(ctx, startLimit, "mysqld on "+s.addr(), func(ctx context.Context) error {
+	return poll.Within(ctx, startLimit, "mysqld on "+s.addr(), func(ctx context.Context) error {
 		select {
 		case <-s.proc.Done():
 			return fmt.Errorf("it ended at its start: %s", s.lastLog())

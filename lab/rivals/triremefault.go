@@ -53,7 +53,7 @@ func (t *trireme) Can(f Fault) error {
 	if f == AddNode && len(t.spare) == 0 {
 		return fmt.Errorf("%w: there is no spare host", ErrNotHere)
 	}
-	return f.needsNetwork(t)
+	return f.needsNetwork(t.Network())
 }
 
 // Leader by the view with the highest term, and whether that node says itself that it takes writes. All nodes are asked
@@ -158,7 +158,7 @@ func (t *trireme) Do(ctx context.Context, f Fault, name string) error {
 	case StopHost:
 		return t.SignalHost(n, syscall.SIGSTOP)
 	case LoseHost, Partition:
-		return f.cutOff(t, name)
+		return f.cutOff(t.Network(), name)
 	case Switchover:
 		_, err := t.Switchover(ctx, "")
 		return err

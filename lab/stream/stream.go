@@ -18,6 +18,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
+	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 
@@ -77,7 +78,7 @@ func (f *Follower) run(ctx context.Context) {
 		f.mu.Lock()
 		f.last = err
 		f.mu.Unlock()
-		pause(ctx, logPause)
+		_ = poll.Pause(ctx, logPause)
 	}
 }
 
@@ -233,7 +234,7 @@ func (f *Follower) Ends(ctx context.Context, executed string, now func() int64) 
 			f.mu.Unlock()
 		}
 		if err == nil {
-			pause(ctx, logPause)
+			_ = poll.Pause(ctx, logPause)
 		}
 	}
 	return f.end(err.Error(), now())
@@ -461,11 +462,4 @@ func (t *loggedTable) row(f *eventFields) (values []string) {
 		}
 	}
 	return values
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
