@@ -41,25 +41,23 @@ const (
 // rpoWanted is how old the newest transaction in Trireme's archive may be.
 const rpoWanted = 5 * time.Second
 
-func init() {
-	metrics = append(metrics,
-		metric{Name: valDataMiB, Title: "data MiB"},
-		metric{Name: valCopyS, Title: "copy s", Unit: " s", Lower: true, Digits: 1, Brief: true},
-		metric{Name: valCopyMiBs, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
-		metric{Name: valBusyS, Title: "with writers s", Unit: " s with writers", Lower: true, Digits: 1, Brief: true},
-		metric{Name: valStored, Title: "stored MiB", Lower: true},
-		metric{Name: valRestoreS, Title: "restore s", Unit: " s", Lower: true, Digits: 1, Brief: true},
-		metric{Name: valRestoreMB, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
-		metric{Name: valTPSAlone, Title: "writers' TPS without"},
-		metric{Name: valTPSDuring, Title: "during"},
-		metric{Name: valTPSKept, Title: "kept %", Unit: " % of the writers' TPS kept", Digits: 1, Brief: true},
-		metric{Name: valRPO50, Title: "age p50 s", Lower: true, Digits: 2},
-		metric{Name: valRPO99, Title: "age p99 s", Unit: " s p99", Lower: true, Digits: 2, Brief: true},
-		metric{Name: valRPOMax, Title: "longest s", Unit: " s at most", Lower: true, Digits: 2, Brief: true},
-		metric{Name: valCheckRows, Title: "rows per s at full share", Unit: " rows/s", Brief: true},
-		metric{Name: valBusyRows, Title: "rows per s at share 0.2, with writers", Unit: " rows/s with writers", Brief: true},
-		metric{Name: valLocked, Title: "ranges under a lock", Lower: true},
-	)
+var backupMetrics = []metric{
+	{Name: valDataMiB, Title: "data MiB"},
+	{Name: valCopyS, Title: "copy s", Unit: " s", Lower: true, Digits: 1, Brief: true},
+	{Name: valCopyMiBs, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
+	{Name: valBusyS, Title: "with writers s", Unit: " s with writers", Lower: true, Digits: 1, Brief: true},
+	{Name: valStored, Title: "stored MiB", Lower: true},
+	{Name: valRestoreS, Title: "restore s", Unit: " s", Lower: true, Digits: 1, Brief: true},
+	{Name: valRestoreMB, Title: "MiB/s", Unit: " MiB/s", Digits: 1, Brief: true},
+	{Name: valTPSAlone, Title: "writers' TPS without"},
+	{Name: valTPSDuring, Title: "during"},
+	{Name: valTPSKept, Title: "kept %", Unit: " % of the writers' TPS kept", Digits: 1, Brief: true},
+	{Name: valRPO50, Title: "age p50 s", Lower: true, Digits: 2},
+	{Name: valRPO99, Title: "age p99 s", Unit: " s p99", Lower: true, Digits: 2, Brief: true},
+	{Name: valRPOMax, Title: "longest s", Unit: " s at most", Lower: true, Digits: 2, Brief: true},
+	{Name: valCheckRows, Title: "rows per s at full share", Unit: " rows/s", Brief: true},
+	{Name: valBusyRows, Title: "rows per s at share 0.2, with writers", Unit: " rows/s with writers", Brief: true},
+	{Name: valLocked, Title: "ranges under a lock", Lower: true},
 }
 
 var backupSuite = Suite{

@@ -38,20 +38,18 @@ const (
 	seriesSaid = "said_s"
 )
 
-func init() {
-	metrics = append(metrics,
-		metric{Name: valLeaderTPS, Title: "leader's TPS meanwhile"},
-		metric{Name: valDrainRatio, Title: "applied / leader's TPS", Digits: 2},
-		metric{Name: valHeldMS, Title: "held up ms", Lower: true},
-		metric{Name: valSeen99, Title: "seen p99 ms", Lower: true, Digits: 1},
-		metric{Name: valSeenMax, Title: "seen max ms", Lower: true, Digits: 1},
-		metric{Name: valSaid50, Title: "said p50 ms", Lower: true, Digits: 1},
-		metric{Name: valSaid99, Title: "said p99 ms", Lower: true, Digits: 1},
-		metric{Name: valSaidMax, Title: "said max ms", Lower: true, Digits: 1},
-		metric{Name: valSaidKiB, Title: "said max KiB", Lower: true},
-		metric{Name: valTooLow, Title: "too low by, p99 ms", Lower: true, Digits: 1},
-		metric{Name: valTooHigh, Title: "too high by, p99 ms", Lower: true, Digits: 1},
-	)
+var lagMetrics = []metric{
+	{Name: valLeaderTPS, Title: "leader's TPS meanwhile"},
+	{Name: valDrainRatio, Title: "applied / leader's TPS", Digits: 2},
+	{Name: valHeldMS, Title: "held up ms", Lower: true},
+	{Name: valSeen99, Title: "seen p99 ms", Lower: true, Digits: 1},
+	{Name: valSeenMax, Title: "seen max ms", Lower: true, Digits: 1},
+	{Name: valSaid50, Title: "said p50 ms", Lower: true, Digits: 1},
+	{Name: valSaid99, Title: "said p99 ms", Lower: true, Digits: 1},
+	{Name: valSaidMax, Title: "said max ms", Lower: true, Digits: 1},
+	{Name: valSaidKiB, Title: "said max KiB", Lower: true},
+	{Name: valTooLow, Title: "too low by, p99 ms", Lower: true, Digits: 1},
+	{Name: valTooHigh, Title: "too high by, p99 ms", Lower: true, Digits: 1},
 }
 
 // ofReplica is the name of a value that is one replica's.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -52,7 +53,10 @@ type metric struct {
 	Brief  bool // shown in a line of progress
 }
 
-var metrics = []metric{
+// metrics are all that suites have.
+var metrics = slices.Concat(commonMetrics, replayMetrics, lagMetrics, backupMetrics, tpccMetrics)
+
+var commonMetrics = []metric{
 	{Name: valTPS, Title: "TPS", Unit: " TPS", Brief: true},
 	{Name: valSustained, Title: "sustained TPS", Unit: " sustained", Brief: true},
 	{Name: valQPS, Title: "QPS"},
@@ -86,7 +90,7 @@ var metrics = []metric{
 	{Name: valThrottled, Title: "leader out of CPU %", Lower: true},
 }
 
-// metricOf looks a value's metric up; suites may add their own to the list.
+// metricOf looks a value's metric up.
 func metricOf(name string) metric {
 	for _, m := range metrics {
 		if m.Name == name {
