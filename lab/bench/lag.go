@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 
-// How often a heartbeat is written, and looked for: not in step, or every look would come at the same moment between
-// two of them.
 const (
-	beatEvery = 50 * time.Millisecond
-	lookEvery = 37 * time.Millisecond
+	beatEvery = 50 * time.Millisecond  // between two heartbeats
+	beatLook  = 5 * time.Millisecond   // between two looks at a replica
+	noLag     = 100 * time.Millisecond // a lag below this is none
 )
 
 // heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for
@@ -93,8 +93,8 @@ type lagWatch struct {
 	failed  error              // the first error
 }
 
-// watchLag begins to write, and to look at each replica so often. Stop must be called.
-func watchLag(ctx context.Context, b *Bed, look time.Duration) (*lagWatch, error) {
+// watchLag begins to write, and to look at each replica. Stop must be called.
+func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 	db, err := openLeader(b, 1)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func watchLag(ctx context.Context, b *Bed, look time.Duration) (*lagWatch, error
 	for _, name := range replicasOf(b) {
 		replica := b.DB(name)
 		shown := 0
-		w.keep(ctx, look, func(ctx context.Context, _ int) error {
+		w.keep(ctx, beatLook, func(ctx context.Context, _ int) error {
 			at := time.Now()
 			var seen int
 			if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_heartbeat").Scan(&seen); err != nil {
@@ -174,6 +174,22 @@ func (w *lagWatch) stop() ([]lagSample, error) {
 	}
 	slices.SortFunc(w.samples, func(a, b lagSample) int { return a.at.Compare(b.at) })
 	return w.samples, w.failed
+}
+
+// quiet waits until no replica has shown a lag for a second.
+func (w *lagWatch) quiet(ctx context.Context) error {
+	for deadline := time.Now().Add(catchUpLimit); time.Now().Before(deadline); {
+		w.mu.Lock()
+		failed, last := w.failed, lagBackAt(w.samples, noLag)
+		w.mu.Unlock()
+		if failed != nil || time.Since(last) > time.Second {
+			return failed
+		}
+		if err := poll.Pause(ctx, drainPoll); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: replicas lag %v after the load's end", errBroken, catchUpLimit)
 }
 
 // lagOf is quantiles 0.5 and 0.99 and the maximum.

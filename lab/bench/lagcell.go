@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	beatLook   = 5 * time.Millisecond   // between two looks at a replica
 	saidEvery  = 250 * time.Millisecond // between two questions to the system
 	stopBefore = 5 * time.Second        // of load before a replica is stopped
 	stopFor    = 10 * time.Second
 	raceEvery  = 200 * time.Millisecond // between two looks at how far a backlog is
+
+	steadyShare = 0.6 // of the full speed
 )
 
 // lagCell measures a case of the suite lag.
@@ -65,7 +66,7 @@ type lagMeasure struct {
 
 // run watches lag from a second before the load until no replica lags.
 func (m *lagMeasure) run(ctx context.Context, targets []rivals.Target, k Key) (err error) {
-	if m.watch, err = watchLag(ctx, m.bed, beatLook); err != nil {
+	if m.watch, err = watchLag(ctx, m.bed); err != nil {
 		return err
 	}
 	said := watchSaid(ctx, m.bed)
@@ -128,7 +129,7 @@ func (m *lagMeasure) of(host string, samples []lagSample, words []said, begin, e
 		v[name] = v[ofReplica(host, name)]
 	}
 	samples = slices.DeleteFunc(slices.Clone(samples), func(s lagSample) bool { return s.host != host })
-	v[valLagBack] = max(0, lagBackAt(samples, burstBack).Sub(from).Seconds())
+	v[valLagBack] = max(0, lagBackAt(samples, noLag).Sub(from).Seconds())
 	start := begin.Add(-time.Second)
 	m.rec.Series = map[string][]float64{seriesSeen: lagSeries(samples, start)}
 	words = slices.DeleteFunc(slices.Clone(words), func(s said) bool { return s.host != host })

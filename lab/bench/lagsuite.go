@@ -9,8 +9,9 @@ import (
 	"trireme/lab/rivals"
 )
 
-// Cases of the suite lag, besides caseSteady of replay.
+// Cases of the suite lag.
 const (
+	caseSteady  = "steady"
 	caseFull    = "full"
 	caseStopped = "stopped"
 )
@@ -66,10 +67,10 @@ var lagSuite = Suite{
 		"**What it reports** is read every 250 ms and compared with what a client saw at that moment: for how long the oldest heartbeat that the replica did not show had been acknowledged. Trireme's is what `trireme status` shows, MySQL's `Seconds_Behind_Source`.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Topologies, s.Threads, s.Cases, s.AllVariants = []string{"30ms", "two-regions"}, []int{50}, lagCases, false
+		s.Topologies, s.Threads, s.Cases, s.AllVariants = []string{"lan", "30ms", "two-regions"}, []int{50}, lagCases, false
 		s.Systems, s.Seconds = []string{"async", "semisync", "mgr-eventual", "trireme"}, 60
 		if quick {
-			s.Seconds = 20
+			s.Topologies, s.Seconds = s.Topologies[1:], 20
 		}
 		return s
 	},

@@ -83,11 +83,11 @@ func TestLagPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(groups) != 2*4 || len(groups[0].Cells) != 3 || groups[0].Shape.Topology.Name != "30ms" || groups[0].Cells[0].Key.Threads != 50 {
+	if len(groups) != 3*4 || len(groups[0].Cells) != 3 || groups[0].Shape.Topology.Name != "lan" || groups[0].Cells[0].Key.Threads != 50 {
 		t.Errorf("%d starts: %+v", len(groups), groups[0].Cells)
 	}
 	s.AllVariants = true
-	if groups, err = lagPlan(s); err != nil || len(groups) != 2*(2+3+5+1) {
+	if groups, err = lagPlan(s); err != nil || len(groups) != 3*(2+3+5+1) {
 		t.Errorf("with all variants %d starts, %v", len(groups), err)
 	}
 	s.Cases = []string{"flood"}

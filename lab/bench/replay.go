@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -12,22 +11,12 @@ import (
 	"trireme/lab/rivals"
 )
 
-// Cases of the suite replay.
 const (
-	caseBacklog = "backlog"
-	caseSteady  = "steady"
-	caseBurst   = "burst"
-)
+	caseBacklog = "backlog" // of every cell
 
-var replayCases = []string{caseBacklog, caseSteady, caseBurst}
-
-const (
-	drainPoll   = 100 * time.Millisecond
-	buildRate   = 300 // transactions per second with which a slow system builds a backlog up; for limits and estimates
-	drainLimit  = 10 * time.Minute
-	burstTime   = 10 * time.Second
-	burstBack   = 100 * time.Millisecond // a lag below this is no lag
-	steadyShare = 0.6                    // of the full speed
+	drainPoll  = 100 * time.Millisecond
+	buildRate  = 300 // transactions per second with which a slow system builds a backlog up; for limits and estimates
+	drainLimit = 10 * time.Minute
 )
 
 // workerVariant names a rival's number of applier workers; without is set where replicas write no binary log of what
@@ -54,25 +43,24 @@ func applyOptions(withoutLog bool) map[string]string {
 }
 
 // replayPlan: for each system one start, for asynchronous replication two: replicas with and without a binary log of
-// their own. The numbers of workers come in turns on one start; lag is measured with all of them only if all variants
-// are asked for. Trireme runs with its own choice, in full runs also started with each number.
+// their own. The numbers of workers come in turns on one start. Trireme runs with its own choice, in full runs also
+// started with each number.
 func replayPlan(s Settings) ([]Group, error) {
 	if err := lookSysbench(); err != nil {
 		return nil, err
 	}
-	cases := s.Cases
-	s.Cases, s.AllVariants = nil, false
+	s.AllVariants = false
 	plans := []func(*Group, Key){
 		func(g *Group, base Key) {
 			if g.System.Ours {
-				g.Cells = s.replayCells(cases, base, 0)
+				g.Cells = []Cell{s.backlogCell(base, 0)}
 			} else {
-				s.rivalCells(g, cases, base, false)
+				s.rivalCells(g, base, false)
 			}
 		},
 		func(g *Group, base Key) {
 			if g.System.Name == "async" {
-				s.rivalCells(g, cases, base, true)
+				s.rivalCells(g, base, true)
 			}
 		},
 	}
@@ -81,7 +69,7 @@ func replayPlan(s Settings) ([]Group, error) {
 			if g.System.Ours && !s.Quick {
 				base.Variant = workerVariant(workers, false)
 				g.Shape.Options = map[string]string{"replica_parallel_workers": strconv.Itoa(workers)}
-				g.Cells = s.replayCells(cases, base, 0)
+				g.Cells = []Cell{s.backlogCell(base, 0)}
 			}
 		})
 	}
@@ -101,59 +89,38 @@ func replayPlan(s Settings) ([]Group, error) {
 }
 
 // rivalCells for each number of workers.
-func (s Settings) rivalCells(g *Group, cases []string, base Key, without bool) {
+func (s Settings) rivalCells(g *Group, base Key, without bool) {
 	g.Shape.Options = applyOptions(without)
 	g.Shape.Variant = rivals.Variant{}
 	for _, workers := range s.Workers {
 		base.Variant = workerVariant(workers, without)
-		g.Cells = append(g.Cells, s.replayCells(cases, base, workers)...)
+		g.Cells = append(g.Cells, s.backlogCell(base, workers))
 	}
 }
 
-// replayCells for a number of a rival's workers; 0: the system's own choice. Lag, in quick runs, is measured with the
-// highest one.
-func (s Settings) replayCells(cases []string, base Key, workers int) []Cell {
-	var out []Cell
-	base.Workload, base.Threads = "oltp_write_only", s.Threads[0]
-	for _, c := range cases {
-		if s.Quick && c != caseBacklog && workers != 0 && workers != slices.Max(s.Workers) {
-			continue
+// backlogCell for a number of a rival's workers; 0: the system's own choice.
+func (s Settings) backlogCell(k Key, workers int) Cell {
+	k.Case, k.Workload, k.Threads = caseBacklog, "oltp_write_only", s.Threads[0]
+	takes := 15*time.Second + time.Duration(s.Transactions)*time.Second/buildRate
+	return Cell{Key: k, Takes: takes, Measure: func(ctx context.Context, b *Bed) (Record, error) {
+		if err := b.Settle(ctx); err != nil {
+			return Record{}, fmt.Errorf("%w: %w", errBroken, err)
 		}
-		cell := Cell{Key: base}
-		cell.Key.Case = c
-		measure := lagBurst
-		switch c {
-		case caseBacklog:
-			measure = backlog
-			cell.Takes = 15*time.Second + time.Duration(s.Transactions)*time.Second/buildRate
-		case caseSteady:
-			measure = lagSteady
-			cell.Takes = time.Duration(s.WarmupSeconds+s.Seconds)*time.Second + 10*time.Second
-		default:
-			cell.Takes = burstTime + 15*time.Second
+		if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
+			return Record{}, err
 		}
-		cell.Measure = func(ctx context.Context, b *Bed) (Record, error) {
-			if err := b.Settle(ctx); err != nil {
-				return Record{}, fmt.Errorf("%w: %w", errBroken, err)
-			}
-			if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
+		if workers != 0 {
+			if err := setWorkers(ctx, b, workers); err != nil {
 				return Record{}, err
 			}
-			if workers != 0 {
-				if err := setWorkers(ctx, b, workers); err != nil {
-					return Record{}, err
-				}
-			}
-			rec, err := measure(ctx, b, s.load(cell.Key.Workload), cell.Key.Threads)
-			if err != nil {
-				return rec, err
-			}
-			rec.Values[valWorkers], err = workersOf(ctx, b)
+		}
+		rec, err := backlog(ctx, b, s.load(k.Workload), k.Threads)
+		if err != nil {
 			return rec, err
 		}
-		out = append(out, cell)
-	}
-	return out
+		rec.Values[valWorkers], err = workersOf(ctx, b)
+		return rec, err
+	}}
 }
 
 // setWorkers changes the number of appliers on every replica; it is in force once the applier was started again.
@@ -368,91 +335,4 @@ func (w *drainWatch) record(rec *Record, n float64) error {
 	}
 	rec.Series = map[string][]float64{valBacklog: append(left, 0)}
 	return nil
-}
-
-// lagSteady measures the replicas' lag under a part of the load that the system takes.
-func lagSteady(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
-	targets, err := b.Targets(rivals.Direct)
-	if err != nil {
-		return rec, err
-	}
-	full, err := load.run(ctx, targets, threads, time.Duration(max(5, b.Settings.WarmupSeconds))*time.Second)
-	if err != nil {
-		return rec, err
-	}
-	load.TPS = max(1, int(steadyShare*float64(full.Transactions)/full.Seconds))
-	return lagUnder(ctx, b, load, threads, time.Duration(b.Settings.Seconds)*time.Second)
-}
-
-// lagBurst measures the replicas' lag in and after some seconds of full speed.
-func lagBurst(ctx context.Context, b *Bed, load Load, threads int) (rec Record, err error) {
-	return lagUnder(ctx, b, load, threads, burstTime)
-}
-
-// lagUnder watches lag from a second before a load until everything is applied.
-func lagUnder(ctx context.Context, b *Bed, load Load, threads int, d time.Duration) (rec Record, err error) {
-	if _, err := pausable(b); err != nil { // no replica, no lag
-		return rec, err
-	}
-	targets, err := b.Targets(rivals.Direct)
-	if err != nil {
-		return rec, err
-	}
-	w, err := watchLag(ctx, b, lookEvery)
-	if err != nil {
-		return rec, err
-	}
-	if err := poll.Pause(ctx, time.Second); err != nil {
-		_, _ = w.stop()
-		return rec, err
-	}
-	begin := time.Now()
-	r, runErr := load.run(ctx, targets, threads, d)
-	end := time.Now()
-	if runErr == nil {
-		runErr = w.quiet(ctx)
-	}
-	samples, err := w.stop()
-	if runErr != nil || err != nil {
-		return rec, fmt.Errorf("under load: %w", orElse(runErr, err))
-	}
-	var under []lagSample
-	for _, s := range samples {
-		if !s.at.Before(begin) && s.at.Before(end) {
-			under = append(under, s)
-		}
-	}
-	p50, p99, _ := lagOf(under)
-	_, _, longest := lagOf(samples)
-	rec.Values = map[string]float64{valLoadTPS: float64(r.Transactions) / r.Seconds, valLag50: milliseconds(p50), valLag99: milliseconds(p99), valLagMax: milliseconds(longest),
-		valLagBack: max(0, lagBackAt(samples, burstBack).Sub(end).Seconds())}
-	rec.Series = map[string][]float64{valLagMax: lagSeries(samples, begin.Add(-time.Second))}
-	rec.Events = []Event{{1, "load begins"}, {1 + end.Sub(begin).Seconds(), "load ends"}}
-	if load.TPS > 0 && float64(r.Transactions) < 0.95*float64(load.TPS)*r.Seconds {
-		rec.Note = fmt.Sprintf("the load was to be %d TPS", load.TPS)
-	}
-	return rec, nil
-}
-
-func orElse(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
-// quiet waits until no replica has shown a lag for a second.
-func (w *lagWatch) quiet(ctx context.Context) error {
-	for deadline := time.Now().Add(catchUpLimit); time.Now().Before(deadline); {
-		w.mu.Lock()
-		failed, last := w.failed, lagBackAt(w.samples, burstBack)
-		w.mu.Unlock()
-		if failed != nil || time.Since(last) > time.Second {
-			return failed
-		}
-		if err := poll.Pause(ctx, drainPoll); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: replicas lag %v after the load's end", errBroken, catchUpLimit)
 }

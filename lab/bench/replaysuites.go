@@ -70,17 +70,15 @@ var replayMetrics = []metric{
 }
 
 var replaySuite = Suite{
-	Name: "replay", Title: "How fast followers apply, and how much they lag",
-	About: "`backlog`: one replica of three is stopped while write_only transactions (four changes of rows each) are committed. Then the load ends, the other replica catches up, and the stopped one is released. " +
+	Name: "replay", Title: "How fast followers apply",
+	About: "One replica of three is stopped while write_only transactions (four changes of rows each) are committed. Then the load ends, the other replica catches up, and the stopped one is released. " +
 		"Rates are measured between 90 % and 10 % of the backlog left; start-up is the time until the first transaction was applied. With semi-sync and asynchronous replication " +
 		"only the applier stops (`STOP REPLICA SQL_THREAD`): the backlog is in the replica's own relay log. The applier of a Group Replication member cannot be stopped alone, so the member leaves the group and joins again; " +
 		"a node of Trireme is shut down and started. With these two the backlog comes over the network from the others. " +
-		"`steady`: lag at 60 % of the full speed that the system had just before. `burst`: lag during and after 10 s at full speed, and the time until it stays below 0.1 s. " +
-		"Lag is the time for which the oldest heartbeat that a replica does not show has been acknowledged. Heartbeats are written every 50 ms and checked every 37 ms, by the one clock of this machine. " +
 		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs, and in full runs with each number (`replica_parallel_workers` in `mysql.options`). " +
-		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, all cases with each, 3 rounds.",
+		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, 3 rounds. How much followers lag is for suite `lag`.",
 	Defaults: func(quick bool) Settings {
-		s := Settings{Topologies: []string{"lan"}, Cases: replayCases, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,
+		s := Settings{Topologies: []string{"lan"}, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,
 			Transactions: 30000, Systems: []string{"async", "semisync", "mgr-eventual", "trireme"}}
 		if quick {
 			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000, []string{"semisync", "mgr-eventual", "trireme"}
@@ -88,9 +86,6 @@ var replaySuite = Suite{
 		return s
 	},
 	Check: func(s Settings) error {
-		if err := knownCases(s.Cases, replayCases); err != nil {
-			return err
-		}
 		for _, w := range s.Workers {
 			if w < 1 {
 				return fmt.Errorf("%d workers: at least 1", w)
@@ -102,20 +97,15 @@ var replaySuite = Suite{
 		return nil
 	},
 	Plan:    replayPlan,
-	Compare: []Comparison{{valApplyRows}, {valDrain}, {valDrainAll}, {valLag99}, {valLagBack}},
+	Compare: []Comparison{{valApplyRows}, {valDrain}, {valDrainAll}},
 	Blocks: func(r *Results) []report.Block {
-		all := r.summaries()
-		drains, steady, burst := ofCase(all, caseBacklog), ofCase(all, caseSteady), ofCase(all, caseBurst)
+		drains := ofCase(r.summaries(), caseBacklog)
 		return filled(
 			pivot(best(drains, valApplyRows), valApplyRows, "Rows applied per second, with the system's best number of workers"),
 			relative(best(drains, valDrain), valDrain, "Time to apply the backlog, without start-up: Trireme's divided by others'"),
 			relative(best(drains, valDrainAll), valDrainAll, "The same with start-up"),
 			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain, valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
-			lines(steady, "Lag at a steady load", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax}),
-			lines(burst, "Lag in and after a burst", []string{valWorkers, valLoadTPS, valLag50, valLag99, valLagMax, valLagBack}),
 			r.seriesChart(best(drains, valDrain), valBacklog, "Transactions left of the backlog", "transactions", 0),
-			r.seriesChart(best(steady, valLag99), valLagMax, "Longest lag in each second, steady load", "lag s", 0),
-			r.seriesChart(best(burst, valLag99), valLagMax, "Longest lag in each second, burst", "lag s", 0),
 		)
 	},
 }

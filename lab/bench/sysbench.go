@@ -183,7 +183,10 @@ func (l Load) beside(ctx context.Context, targets []rivals.Target, threads int, 
 	go func() {
 		_, err := sysbenchTo(ctx, &out, targets[0].From, args...)
 		if ctx.Err() == nil { // it is not we who have ended it
-			err = fmt.Errorf("sysbench has ended: %w: %s", orElse(err, errors.New("too early")), tail(out.said.String(), 5))
+			if err == nil {
+				err = errors.New("too early")
+			}
+			err = fmt.Errorf("sysbench has ended: %w: %s", err, tail(out.said.String(), 5))
 			cancel(err)
 		}
 		ended <- err
