@@ -22,8 +22,6 @@ type duel struct {
 	ratio  float64 // Trireme's figure divided by the rival's
 	ours   stat
 	theirs stat
-	// costlier: Trireme's leader host used more CPU per transaction.
-	costlier bool
 }
 
 const (
@@ -48,7 +46,6 @@ func (s Suite) duels(r *Results) []duel {
 				continue
 			}
 			d := duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs}
-			d.costlier = own.Values[valCPULeader].Median > x.Values[valCPULeader].Median*(1+noise)
 			if math.IsNaN(d.ratio) {
 				d.ratio = 1 // both are nothing
 			}
@@ -130,8 +127,8 @@ func (l duel) safe() bool {
 
 // slower is the section that lists losses: first to systems that promise the same.
 func slower(list []duel) report.Section {
-	s := report.Section{ID: "slower", Title: "Where Trireme is slower, and why", Blocks: []report.Block{report.Text(fmt.Sprintf(
-		"Every cell in which Trireme is more than %.0f %% slower than a rival's best variant, the worst first. `~`: the runs differ too much to be sure.", 100*noise))}}
+	s := report.Section{ID: "slower", Title: "Where Trireme is slower", Blocks: []report.Block{report.Text(fmt.Sprintf(
+		"Every cell in which Trireme is more than %.0f %% slower than a rival's best variant, the worst first. `~`: the runs differ too much to be sure. [Why it is slower](README.md#why-trireme-is-slower).", 100*noise))}}
 	for _, g := range []struct {
 		title string
 		safe  bool
@@ -167,7 +164,7 @@ func (l duel) behind() float64 {
 // lossTable lists them.
 func lossTable(list []duel) report.Table {
 	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "where"}, {Title: "figure"}, {Title: "rival"}, {Title: "Trireme", Number: true},
-		{Title: "rival", Number: true}, {Title: "ratio", Number: true}, {Title: "why"}}}
+		{Title: "rival", Number: true}, {Title: "ratio", Number: true}}}
 	for _, l := range list {
 		where := l.key
 		where.System, where.Variant = "", ""
@@ -176,51 +173,7 @@ func lossTable(list []duel) report.Table {
 			ratio.Mark = report.Wide
 		}
 		t.Rows = append(t.Rows, []report.Cell{{Text: l.suite}, {Text: where.String()}, {Text: l.metric.Title},
-			{Text: fmt.Sprintf("%s (%s)", shortName(l.key.System), l.key.Variant)}, {Text: l.metric.number(l.ours.Median)}, {Text: l.metric.number(l.theirs.Median)}, ratio, {Text: l.why()}})
+			{Text: fmt.Sprintf("%s (%s)", shortName(l.key.System), l.key.Variant)}, {Text: l.metric.number(l.ours.Median)}, {Text: l.metric.number(l.theirs.Median)}, ratio})
 	}
 	return t
-}
-
-// reason explains losses. Empty fields fit all.
-type reason struct {
-	metric, rival, suite, workload string
-	maxThreads                     int
-	costlier                       bool // only where it is so
-	text                           string
-}
-
-const showsUncommitted = "Its replicas show what they have received, committed or not: half a round trip before the client has its OK. So they also show what is then lost with the source. A follower of Trireme shows only what is committed, which it learns half a round trip after the leader."
-
-// reasons in the order in which they are tried.
-var reasons = []reason{
-	{metric: valGap, text: "Not examined yet."},
-	{workload: "oltp_read_only", text: "Not examined yet: nothing is replicated here."},
-	{suite: "jitter", text: "A host that has used its share of CPU stops until its next share, and a commit waits for two hosts. A single server waits only for itself."},
-	{metric: valLagBack, text: "The time ends at the last late heartbeat. On a machine that does the work of all hosts, a single late heartbeat long after the backlog counts as if the backlog had lasted until then. The chart by second shows when the backlog was gone."},
-	{suite: "replay", metric: valDrainAll, text: "The node of Trireme was shut down: its mysqld starts first, and the backlog comes from the other nodes. A rival's server kept running, and with semi-sync and asynchronous replication the backlog was on its own disk."},
-	{suite: "replay", metric: valLag99, text: "Lag is measured in steps: a heartbeat every 50 ms, checked every 37 ms. A difference of one or two steps has not been examined."},
-	{suite: "lag", metric: valLag99, rival: "async", text: showsUncommitted},
-	{suite: "lag", metric: valLag99, rival: "semisync", text: showsUncommitted},
-	{suite: "backup", metric: valCopyMiBs, text: "`trireme backup` compresses the copy, checks it and archives the log after it, all with the CPU of the follower's host. The others' copies are larger and come without a log."},
-	{suite: "backup", metric: valRestoreMB, text: "A restoration decompresses and checks the copy, and applies the log after it. The others end at the moment of the copy."},
-	{suite: "backup", metric: valRPO99, text: "Every 2 s a segment of the archive is stored completely, compressed and fsynced. mysqlbinlog appends each event to a file, and loses with its host what the kernel has not written."},
-	{suite: "trx-size", text: "Commits have one order, so all of them wait for a large one: while mysqld writes it to its binary log, and while the daemon reads it from there and a majority makes it durable. Daemon and mysqld share one CPU budget."},
-	{rival: "standalone", text: "One server with one copy: it sends nothing, no other server applies anything, and it has all CPUs. If its disk is lost, everything is."},
-	{rival: "async", metric: valTPS, text: "Its commits wait for no other server: what was answered OK is lost with the source. Its replicas lag; see sustained TPS."},
-	{metric: valDaemonRSS, text: "A rival has no daemon."},
-	{rival: "async", text: "Its commits wait for no other server: what was answered OK is lost with the source."},
-	{rival: "mgr-eventual", text: "It answers before a majority has the transaction on disk. Members certify in memory, so a power loss of all members loses acknowledged transactions."},
-	{maxThreads: 4, costlier: true, text: "With few sessions every step between the commit's write and the acknowledgement counts. The daemon adds two steps between processes (mysqld to daemon, daemon to network) to semi-sync's one. On a small machine, waking a process costs more than its work."},
-	{costlier: true, text: "The leader's mysqld and daemon together use more CPU per transaction than the rival's mysqld (see CPU, leader's host), with the same budget or machine. A profile is in what-we-tried.md."},
-	{text: "Not examined yet."},
-}
-
-func (l duel) why() string {
-	for _, r := range reasons {
-		if (r.metric == "" || r.metric == l.metric.Name) && (r.rival == "" || r.rival == l.key.System) && (r.suite == "" || r.suite == l.suite) &&
-			(r.workload == "" || r.workload == l.key.Workload) && (r.maxThreads == 0 || l.key.Threads <= r.maxThreads) && (!r.costlier || l.costlier) {
-			return r.text
-		}
-	}
-	return ""
 }
