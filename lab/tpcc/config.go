@@ -34,11 +34,6 @@ type Config struct {
 	// Terminals are connections of Run. Each prepares some 40 statements: beyond 400 a server needs a larger
 	// max_prepared_stmt_count.
 	Terminals int
-	// ThinkTime makes terminals wait as a person would (clause 5.2.5).
-	ThinkTime bool
-	// Reconnect lets a terminal whose connection is lost, or whose server takes no writes, log in again instead of
-	// ending the run.
-	Reconnect bool
 	Seed      uint64
 	// Items, and CustomersPerDistrict, which is also the number of orders per district; 0: DefaultItems,
 	// DefaultCustomers. Less than that is for tests.

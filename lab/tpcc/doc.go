@@ -12,15 +12,14 @@
 // (2.1.6); the inputs and the database operations of all five transactions (2.4 to 2.8), each one transaction at
 // REPEATABLE READ, which is at least what clause 3.4 asks for; 1 % of New-Orders rolled back because of an unused item
 // number (2.4.1.4); 1 % of order lines and 15 % of payments from another warehouse (2.4.1.5, 2.5.1.2); the mix
-// 45/43/4/4/4 (5.2.3), dealt from a shuffled deck; keying and think times if asked for (5.2.5); and the twelve
-// consistency conditions (3.3.2).
+// 45/43/4/4/4 (5.2.3), dealt from a shuffled deck; and the twelve consistency conditions (3.3.2).
 //
 // # What does not
 //
 // This is no audited TPC-C result: the figure is called tpmC-like, and compares systems that were measured by this
 // driver only.
 //
-//   - Without keying and think times, as by default, a terminal begins its next transaction at once. A few terminals then load a server that
+//   - Without keying and think times (5.2.5) a terminal begins its next transaction at once. A few terminals then load a server that
 //     by the specification would need ten terminals, and no more than 12.86 New-Orders a minute, per warehouse (4.2.1).
 //   - A terminal is a connection of its own; nothing is displayed. What a transaction has to fetch for the display is fetched, not formatted.
 //   - A terminal's home is one warehouse (2.4.1.1) as long as there are at least as many terminals as warehouses; with fewer, each one
@@ -44,5 +43,5 @@
 //
 // What a server aborts in order to go on (deadlock 1213, lock wait timeout 1205, certification 3101 of Group
 // Replication) is rolled back and tried again with the same input. Latency counts from the first try, and each type of transaction says how often which of
-// them happened. Any other error ends the run, a lost connection too unless Config.Reconnect is set.
+// them happened. Any other error ends the run, a lost connection too.
 package tpcc

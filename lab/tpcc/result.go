@@ -19,9 +19,6 @@ type Result struct {
 	// Skipped are districts that a Delivery found without a new order; more than 1 % of them make a run invalid (clause
 	// 2.7.4.2).
 	Skipped int64 `json:"skipped_deliveries"`
-	// Lost are transactions whose outcome is unknown, or that were given up, because the connection was lost or the
-	// server took no writes any more; only with Config.Reconnect.
-	Lost int64 `json:"lost"`
 }
 
 // TypeResult is of one type of transaction.
@@ -119,7 +116,6 @@ type tally struct {
 	conflicts  [kinds][conflicts]int64
 	perSecond  []int64
 	skipped    int64
-	lost       int64
 }
 
 func (t *tally) merge(o *tally) {
@@ -134,11 +130,10 @@ func (t *tally) merge(o *tally) {
 		t.perSecond[i] += n
 	}
 	t.skipped += o.skipped
-	t.lost += o.lost
 }
 
 func (t *tally) result(length time.Duration) Result {
-	r := Result{Length: length, PerSecond: t.perSecond, Skipped: t.skipped, Lost: t.lost}
+	r := Result{Length: length, PerSecond: t.perSecond, Skipped: t.skipped}
 	var all histogram
 	for k := range kinds {
 		c := t.conflicts[k]

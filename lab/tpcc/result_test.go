@@ -76,20 +76,3 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
-
-// TestThinkTime: the means of clause 5.2.5.7.
-func TestThinkTime(t *testing.T) {
-	term := &terminal{random: newRandom(1, 1, constants{})}
-	var sum time.Duration
-	const draws = 20_000
-	for range draws {
-		d := term.thinkTime(StockLevel)
-		if d < 0 || d > 50*time.Second {
-			t.Fatal(d)
-		}
-		sum += d
-	}
-	if mean := sum / draws; mean < 4800*time.Millisecond || mean > 5200*time.Millisecond {
-		t.Errorf("mean %v, want 5 s", mean)
-	}
-}

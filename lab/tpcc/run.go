@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// grace is how long a terminal may need for its last transaction after the end of the run.
-	grace = time.Minute
-	// reconnectPause between attempts to log in again.
-	reconnectPause = 20 * time.Millisecond
-)
+// grace is how long a terminal may need for its last transaction after the end of the run.
+const grace = time.Minute
 
 // Run logs all terminals in, and lets them work for warmup, which is not counted, and length, which is. When a terminal
 // ends with an error, all do, and the result is what had been counted.
@@ -115,40 +111,13 @@ func (t *terminal) run(ctx context.Context, begin, end time.Time) error {
 	t.tally.perSecond = make([]int64, seconds(end.Sub(begin)))
 	for ctx.Err() == nil && time.Now().Before(t.end) {
 		kind := t.deck.deal(t.random)
-		if t.cfg.ThinkTime && !t.wait(ctx, keyingTime(kind)) {
+		if err := t.transact(ctx, kind); ctx.Err() != nil {
 			break
-		}
-		err := t.transact(ctx, kind)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case t.cfg.Reconnect && unusable(err):
-			if time.Now().After(t.begin) {
-				t.tally.lost++
-			}
-			t.disconnect()
-			t.wait(ctx, reconnectPause)
-		default:
+		} else if err != nil {
 			return err
-		}
-		if t.cfg.ThinkTime && !t.wait(ctx, t.thinkTime(kind)) {
-			break
 		}
 	}
 	return context.Cause(ctx)
-}
-
-// wait is false when the run ends first.
-func (t *terminal) wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(min(d, time.Until(t.end)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return time.Now().Before(t.end)
-	}
 }
 
 // transact draws a transaction and tries until it is committed, rolled back as the specification wants it, or the run
@@ -156,13 +125,6 @@ func (t *terminal) wait(ctx context.Context, d time.Duration) bool {
 func (t *terminal) transact(ctx context.Context, kind Kind) error {
 	tx := draw(kind, t.random, t.cfg, t.warehouse(), t.levelDistrict())
 	start := time.Now()
-	if t.session == nil {
-		s, err := openSession(ctx, t.target, t.cfg.Database)
-		if err != nil {
-			return err
-		}
-		t.session = s
-	}
 	var aborted [conflicts]int64
 	for {
 		err := t.attempt(tx)
@@ -220,16 +182,4 @@ func (t *terminal) count(kind Kind, tx transaction, start time.Time, rolledBack 
 	if d, ok := tx.(*delivery); ok {
 		t.tally.skipped += int64(d.skipped)
 	}
-}
-
-// keyingTime is clause 5.2.5.2.
-func keyingTime(k Kind) time.Duration {
-	return [kinds]time.Duration{NewOrder: 18 * time.Second, Payment: 3 * time.Second, OrderStatus: 2 * time.Second, Delivery: 2 * time.Second,
-		StockLevel: 2 * time.Second}[k]
-}
-
-// thinkTime is clause 5.2.5.4: negative exponential around the mean of clause 5.2.5.7, at most ten times it.
-func (t *terminal) thinkTime(k Kind) time.Duration {
-	mean := [kinds]float64{NewOrder: 12, Payment: 12, OrderStatus: 10, Delivery: 5, StockLevel: 5}[k]
-	return time.Duration(mean * min(t.random.ExpFloat64(), 10) * float64(time.Second))
 }

@@ -206,19 +206,3 @@ func conflictOf(err error) conflict {
 	}
 	return noConflict
 }
-
-// unusable reports whether another login may help: the connection is lost, or the server takes no writes any more.
-func unusable(err error) bool {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
-		switch e.Number {
-		case 1290, 1792, 1836, // read-only
-			1053, 1077, 1040, 3032, 1927, 1317, // shutting down, offline, too many connections, killed
-			1180, 3100: // an error during commit, a plugin that refuses it: the member has left its group
-			return true
-		}
-		return false
-	}
-	var n net.Error
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.EOF) || errors.As(err, &n)
-}

@@ -3,9 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +64,6 @@ func TestTPCC(t *testing.T) {
 	t.Run("conditions", func(t *testing.T) { breakConditions(ctx, t, cfg, db) })
 	s.Exec("SET GLOBAL transaction_isolation = 'REPEATABLE-READ'")
 	t.Run("server takes no writes", func(t *testing.T) { readOnly(ctx, t, cfg, db) })
-	t.Run("connections lost", func(t *testing.T) { loseConnections(ctx, t, cfg, db) })
 	checkClean(ctx, t, cfg)
 
 	if _, err := db.ExecContext(ctx, "DELETE FROM warehouse"); err != nil {
@@ -230,73 +227,4 @@ func readOnly(ctx context.Context, t *testing.T, cfg tpcc.Config, db *sql.DB) {
 	if _, err := db.ExecContext(ctx, "SET GLOBAL super_read_only = OFF, read_only = OFF"); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// loseConnections: with Reconnect a run goes on when its connections are killed, and ends with its context.
-func loseConnections(ctx context.Context, t *testing.T, cfg tpcc.Config, db *sql.DB) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	cfg.Reconnect = true
-	db.SetMaxOpenConns(1)          // of the others below all are terminals
-	old := connections(ctx, t, db) // an earlier run's may still be ending
-	const orders = "SELECT SUM(d_next_o_id) FROM district"
-	before := number(t, db, orders)
-	type outcome struct {
-		tpcc.Result
-		error
-	}
-	ended := make(chan outcome, 1)
-	go func() {
-		r, err := tpcc.Run(ctx, cfg, 0, time.Minute)
-		ended <- outcome{r, err}
-	}()
-	first := waitForTerminals(t, db, cfg.Terminals, old)
-	for number(t, db, orders) == before { // a connection that is lost while terminals prepare their statements ends the run
-		if ctx.Err() != nil {
-			t.Fatal("no transaction began")
-		}
-	}
-	for _, id := range first {
-		if _, err := db.ExecContext(ctx, "KILL "+strconv.FormatInt(id, 10)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	waitForTerminals(t, db, cfg.Terminals, append(old, first...))
-	cancel()
-	o := <-ended
-	if !errors.Is(o.error, context.Canceled) || o.Lost != int64(cfg.Terminals) {
-		t.Errorf("error %v, %d lost, want %d", o.error, o.Lost, cfg.Terminals)
-	}
-}
-
-// waitForTerminals returns the ids of n connections that are not among the old ones.
-func waitForTerminals(t *testing.T, db *sql.DB, n int, old []int64) []int64 {
-	t.Helper()
-	var ids []int64
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		ids = slices.DeleteFunc(connections(t.Context(), t, db), func(id int64) bool { return slices.Contains(old, id) })
-		if len(ids) == n {
-			return ids
-		}
-	}
-	t.Fatalf("%d terminals are connected, want %d", len(ids), n)
-	return nil
-}
-
-// connections returns the ids of the connections to the schema, but for the one that asks.
-func connections(ctx context.Context, t *testing.T, db *sql.DB) (ids []int64) {
-	t.Helper()
-	rows, err := db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = 'tpcc' AND id <> CONNECTION_ID()")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	return ids
 }
