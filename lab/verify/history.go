@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"trireme/lab/poll"
 )
 
 // Span says who did an operation, when, and how it ended. Times are nanoseconds of a monotonic clock since the
@@ -128,7 +130,7 @@ func (s *Set) random(workload string, client int) *rand.Rand {
 // measure tells the meter of one operation that writes.
 func (s *Set) measure(op Span) {
 	if op.Outcome == Acked {
-		s.meter.Ack(time.Duration(op.End - op.Begin))
+		s.meter.Ack()
 	} else {
 		s.meter.Error()
 	}
@@ -158,7 +160,7 @@ func (s *Set) watched(login Login, setup []string, rate float64, rng *rand.Rand,
 			if err := step(ss, rng); err != nil {
 				return err
 			}
-			rest(ctx, pause-time.Since(begin))
+			_ = poll.Pause(ctx, pause-time.Since(begin))
 		}
 	}
 }

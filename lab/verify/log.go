@@ -158,17 +158,7 @@ func (l *Log) Each(f func(Attempt, Outcome)) {
 // Counts sums the log up. Pending attempts count as unknown.
 func (l *Log) Counts() Counts {
 	var c Counts
-	l.Each(func(_ Attempt, o Outcome) {
-		c.Attempts++
-		switch o {
-		case Acked:
-			c.Acked++
-		case Failed:
-			c.Failed++
-		default:
-			c.Unknown++
-		}
-	})
+	l.Each(func(_ Attempt, o Outcome) { c = c.with(o) })
 	return c
 }
 

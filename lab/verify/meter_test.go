@@ -18,7 +18,7 @@ func TestGaps(t *testing.T) {
 	begin := at
 	for _, d := range []time.Duration{time.Second, 10 * time.Millisecond, 4 * time.Second, 20 * time.Millisecond, 3 * time.Second} {
 		at = at.Add(d)
-		m.Ack(time.Millisecond)
+		m.Ack()
 	}
 	at = at.Add(2 * time.Second)
 	got := m.Gaps(begin.Add(2010*time.Millisecond), 2*time.Second)
@@ -33,7 +33,7 @@ func TestLongestGap(t *testing.T) {
 	ackFor := func(n int) {
 		for range n {
 			c.forward(time.Millisecond)
-			m.Ack(time.Millisecond)
+			m.Ack()
 		}
 	}
 	ackFor(100)
@@ -66,48 +66,10 @@ func TestGapsAreBounded(t *testing.T) {
 	m := NewMeter(c.now)
 	for range maxGaps * 2 {
 		c.forward(10 * time.Millisecond)
-		m.Ack(0)
+		m.Ack()
 	}
 	if len(m.gaps) > maxGaps {
 		t.Fatalf("%d gaps kept, bound is %d", len(m.gaps), maxGaps)
-	}
-}
-
-func TestTick(t *testing.T) {
-	c := &clock{time.Unix(1000, 0)}
-	m := NewMeter(c.now)
-	for i := range 100 {
-		c.forward(10 * time.Millisecond)
-		m.Ack(time.Duration(i+1) * time.Millisecond)
-	}
-	m.Error()
-	s := m.Tick()
-	if s.TPS != 100 || s.Errors != 1 {
-		t.Errorf("%+v, want 100 TPS and one error", s)
-	}
-	if s.P95 < 95*time.Millisecond || s.P95 > 110*time.Millisecond {
-		t.Errorf("p95 %v of 1..100 ms", s.P95)
-	}
-	c.forward(time.Second)
-	if s = m.Tick(); s.TPS != 0 || s.P95 != 0 || s.Errors != 0 {
-		t.Errorf("second tick %+v, want nothing", s)
-	}
-	if q := m.Quantile(0.5); q < 50*time.Millisecond || q > 58*time.Millisecond {
-		t.Errorf("median %v of 1..100 ms", q)
-	}
-}
-
-func TestHistogramBuckets(t *testing.T) {
-	last := -1
-	for _, us := range []int64{0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 100, 1000, 12345, 1 << 20, 1 << 30, 1 << 50} {
-		b := bucketOf(us)
-		if b < last {
-			t.Errorf("bucket of %d is %d, below that of a smaller value", us, b)
-		}
-		last = b
-		if us < 1<<40 && (upperBound(b) < us || float64(upperBound(b)) > float64(us)*1.13+1) {
-			t.Errorf("%d µs is shown as %d", us, upperBound(b))
-		}
 	}
 }
 
@@ -118,8 +80,8 @@ func TestRate(t *testing.T) {
 	for i := range 120_000 { // longer than what is remembered: two writes a millisecond in every second second
 		c.forward(time.Millisecond)
 		if i/1000%2 == 0 {
-			m.Ack(0)
-			m.Ack(0)
+			m.Ack()
+			m.Ack()
 		}
 	}
 	end := c.now()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -101,7 +103,7 @@ func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
 			defer s.close()
 			for k := 1; s.connect(ctx) == nil; k++ {
 				step(s, k)
-				rest(ctx, pause)
+				_ = poll.Pause(ctx, pause)
 			}
 			return nil
 		}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"trireme/lab/poll"
 )
 
 // onNodes returns a client that keeps one reader running on each data node, as long as it is one of the cluster, and
@@ -28,7 +30,7 @@ func (s *Set) onNodes(workload string, make func(node string) func(*session, *ra
 				o.keep(ctx, n, func() client { return reader(n.Name, n.Login, s.random(workload+" reader of "+n.Name, i)) })
 			}
 			o.keepOnly(there)
-			rest(ctx, time.Second)
+			_ = poll.Pause(ctx, time.Second)
 		}
 		return o.end()
 	}

@@ -76,7 +76,7 @@ func (c *Committed) numbers(table string) map[int64]map[int64]bool {
 	return out
 }
 
-// counted is one write of a counter, and what the log makes of it.
+// counted is one operation on a counter, and what the log makes of it.
 type counted struct {
 	*Span
 	key, value int64
@@ -129,50 +129,43 @@ func (c *Committed) resolveCounters(table string, writes []counted, nodes map[st
 	return unanswered, found.all()
 }
 
-// resolveCausal is resolveCounters for its operations; a read that shows a value that was never committed is found too.
-func (c *Committed) resolveCausal(ops []CausalOp, nodes map[string]map[int64]int64) ([]CausalOp, int64, []Problem) {
+// resolveReads is resolveCounters for operations of a workload that reads its counters too: of tells what one read, or
+// wrote. A read that shows a value that was never committed is found.
+func resolveReads[T any](c *Committed, table string, ops []T, nodes map[string]map[int64]int64,
+	of func(*T) (_ counted, wrote bool)) ([]T, int64, []Problem) {
 	if !c.known() {
 		return ops, 0, nil
 	}
 	ops = slices.Clone(ops)
-	var writes []counted
+	var writes, reads []counted
 	for i := range ops {
-		if ops[i].Write {
-			writes = append(writes, counted{&ops[i].Span, ops[i].Key, ops[i].Value})
+		if op, wrote := of(&ops[i]); wrote {
+			writes = append(writes, op)
+		} else {
+			reads = append(reads, op)
 		}
 	}
-	n, problems := c.resolveCounters("counters", writes, nodes)
+	n, problems := c.resolveCounters(table, writes, nodes)
 	var found findings
-	logged := c.numbers("counters")
-	for _, op := range ops {
-		if !op.Write && op.Outcome == Acked && op.Value != 0 && !logged[op.Key][op.Value] {
-			found.report(Resurrected, "", Attempt{}, "client %d reads %d of client %d, which is not in the log", op.Client, op.Value, op.Key)
+	logged := c.numbers(table)
+	for _, r := range reads {
+		if r.Outcome == Acked && r.value != 0 && !logged[r.key][r.value] {
+			found.report(Resurrected, "", Attempt{}, "client %d reads %d of client %d, which is not in the log", r.Client, r.value, r.key)
 		}
 	}
 	return ops, n, append(problems, found.all()...)
 }
 
-// resolveLevels is the same for theirs.
+func (c *Committed) resolveCausal(ops []CausalOp, nodes map[string]map[int64]int64) ([]CausalOp, int64, []Problem) {
+	return resolveReads(c, "counters", ops, nodes, func(op *CausalOp) (counted, bool) {
+		return counted{&op.Span, op.Key, op.Value}, op.Write
+	})
+}
+
 func (c *Committed) resolveLevels(ops []LevelOp, nodes map[string]map[int64]int64) ([]LevelOp, int64, []Problem) {
-	if !c.known() {
-		return ops, 0, nil
-	}
-	ops = slices.Clone(ops)
-	var writes []counted
-	for i := range ops {
-		if ops[i].Write {
-			writes = append(writes, counted{&ops[i].Span, ops[i].Key, ops[i].Value})
-		}
-	}
-	n, problems := c.resolveCounters("leveled", writes, nodes)
-	var found findings
-	logged := c.numbers("leveled")
-	for _, op := range ops {
-		if !op.Write && op.Outcome == Acked && op.Value != 0 && !logged[op.Key][op.Value] {
-			found.report(Resurrected, "", Attempt{}, "client %d reads %d of client %d, which is not in the log", op.Client, op.Value, op.Key)
-		}
-	}
-	return ops, n, append(problems, found.all()...)
+	return resolveReads(c, "leveled", ops, nodes, func(op *LevelOp) (counted, bool) {
+		return counted{&op.Span, op.Key, op.Value}, op.Write
+	})
 }
 
 // resolveAppends settles transactions that were not answered: their elements stand in the log, in one transaction, or

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"trireme/lab/poll"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -267,12 +269,12 @@ func (w *Workload) write(ctx context.Context, writer int) error {
 		outcome := w.attempt(s, Attempt{writer, seq})
 		w.log.Settle(writer, seq, outcome)
 		if outcome == Acked {
-			w.meter.Ack(time.Since(begin))
+			w.meter.Ack()
 		} else {
 			w.meter.Error()
 		}
 		if w.cfg.Rate > 0 {
-			rest(ctx, time.Duration(float64(time.Second)/w.cfg.Rate)-time.Since(begin))
+			_ = poll.Pause(ctx, time.Duration(float64(time.Second)/w.cfg.Rate)-time.Since(begin))
 		}
 	}
 	return nil
@@ -297,17 +299,4 @@ func (w *Workload) attempt(s *session, a Attempt) Outcome {
 		}
 	}
 	return commitOutcome(s.exec("COMMIT"))
-}
-
-// rest waits for a time, at most until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
