@@ -14,13 +14,12 @@ var (
 	third = size{370, 210}  // three stand side by side
 	small = size{540, 250}  // two do
 	alone = size{860, 320}  // between paragraphs
-	wide  = size{1080, 300} // time lines and many bars
+	wide  = size{1080, 300} // time lines
 )
 
-// wide charts take the page's width: time lines, many bars.
+// wide charts take the page's width: time lines.
 func (c Chart) wide() bool {
-	return len(c.Events) > 0 || len(c.Categories)*len(c.Series) > 24 ||
-		slices.ContainsFunc(c.Series, func(s Series) bool { return len(s.Points) > 60 })
+	return len(c.Events) > 0 || slices.ContainsFunc(c.Series, func(s Series) bool { return len(s.Points) > 60 })
 }
 
 // drawing is a chart being laid out.
@@ -32,7 +31,6 @@ type drawing struct {
 	series                   []Series // with something to draw, ours last
 	x, y                     axis
 	left, right, top, bottom float64 // the plot
-	minLeft                  float64 // left is no less
 	height                   float64 // of the picture
 	direct                   bool    // names stand at the ends of the lines
 	keyed                    bool    // names stand outside of the figure
@@ -51,11 +49,7 @@ func (c Chart) figure(id string, styles map[string]style, size size, keyed bool)
 	}
 	slices.SortStableFunc(d.series, func(a, b Series) int { return rank(b.Ours) - rank(a.Ours) })
 	d.y = valueAxis(d.values(), c.LogY)
-	if len(c.Categories) > 0 {
-		d.bars()
-	} else {
-		d.lines()
-	}
+	d.lines()
 	var b strings.Builder
 	class := "chart"
 	if size == wide {
@@ -80,7 +74,7 @@ func (c Chart) figure(id string, styles map[string]style, size size, keyed bool)
 
 // usable reports whether a point of the chart can be drawn.
 func (c Chart) usable(p Point) bool {
-	return usable(p.Y, c.LogY) && (len(c.Categories) > 0 || usable(p.X, c.LogX))
+	return usable(p.Y, c.LogY) && usable(p.X, c.LogX)
 }
 
 func (d *drawing) drawable(s Series) bool { return slices.ContainsFunc(s.Points, d.chart.usable) }
@@ -116,7 +110,7 @@ func (d *drawing) values() []float64 {
 
 // frame places the plot between the margins and draws the Y axis: its title, its lines, its labels.
 func (d *drawing) frame(above, right, below float64) {
-	d.left = max(14, d.minLeft)
+	d.left = 14
 	for _, label := range d.y.labels {
 		d.left = max(d.left, textWidth(label, fontSize)+12)
 	}
@@ -161,9 +155,6 @@ func (d *drawing) errorBar(p Point, x float64) {
 	}
 	from, to := d.y.at(d.y.clamp(low)), d.y.at(d.y.clamp(high))
 	path := fmt.Sprintf("M%s %sV%sM%s %sH%sM%s %sH%s", px(x), px(from), px(to), px(x-3), px(from), px(x+3), px(x-3), px(to), px(x+3))
-	if len(d.chart.Categories) > 0 {
-		fmt.Fprintf(d, `<path class="halo" d="%s"/>`, path) // else it would not be seen upon dark bars
-	}
 	fmt.Fprintf(d, `<path class="spread" d="%s"/>`, path)
 }
 
@@ -185,19 +176,13 @@ func (d *drawing) legend() string {
 		}
 		item := drawing{chart: d.chart, styles: d.styles}
 		st := item.group(s)
-		width := 22
-		if len(d.chart.Categories) > 0 {
-			width = 14
-			item.bar(st, 1, 1, 13, 13, "")
-		} else {
-			item.swatch(st, 0, 7, d.marked())
-		}
+		item.swatch(st, 0, 7, d.marked())
 		item.WriteString("</g>")
 		class := ""
 		if s.Ours {
 			class = ` class="ours"`
 		}
-		fmt.Fprintf(&b, `<li%s><svg width="%d" height="14" aria-hidden="true">%s</svg>%s</li>`, class, width, item.String(), escape(s.Name))
+		fmt.Fprintf(&b, `<li%s><svg width="22" height="14" aria-hidden="true">%s</svg>%s</li>`, class, item.String(), escape(s.Name))
 	}
 	if b.Len() == 0 {
 		return ""
@@ -242,11 +227,7 @@ func dashAttribute(st style) string {
 func (d *drawing) description() string {
 	c := d.chart
 	var b strings.Builder
-	if len(c.Categories) > 0 {
-		fmt.Fprintf(&b, "Bars of %s.", c.Y)
-	} else {
-		fmt.Fprintf(&b, "Lines of %s over %s.", c.Y, c.X)
-	}
+	fmt.Fprintf(&b, "Lines of %s over %s.", c.Y, c.X)
 	for _, s := range d.series {
 		lowest, highest := math.Inf(1), math.Inf(-1)
 		for _, p := range s.Points {

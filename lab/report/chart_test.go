@@ -34,37 +34,33 @@ func points(ys ...float64) []Point {
 	return out
 }
 
-// TestOddCharts draws what charts must not break at. path is that of the first line, bars the number of bars.
+// TestOddCharts draws what charts must not break at.
 func TestOddCharts(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	one := func(log bool, p []Point, categories ...string) Chart {
-		return Chart{Title: "T", X: "x", Y: "y", LogX: log && categories == nil, LogY: log, Categories: categories, Series: []Series{{Name: "s", Points: p}}}
+	one := func(log bool, p []Point) Chart {
+		return Chart{Title: "T", X: "x", Y: "y", LogX: log, LogY: log, Series: []Series{{Name: "s", Points: p}}}
 	}
 	for name, c := range map[string]struct {
 		chart      Chart
 		moves      int // pieces of the line
-		marks      int // points, or bars
+		marks      int // points
 		nothing    bool
 		wantsLabel string
 	}{
-		"gap":                {chart: one(false, points(1, 2, nan, 3, inf, 4)), moves: 3, marks: 4},
-		"single point":       {chart: one(false, []Point{{5, 7, 6, 8}}), moves: 1, marks: 1, wantsLabel: "5"},
-		"single at zero":     {chart: one(false, points(0)), moves: 1, marks: 1},
-		"all zeros":          {chart: one(false, points(0, 0, 0)), moves: 1, marks: 3},
-		"negative":           {chart: one(false, points(-5, -7)), moves: 1, marks: 2, wantsLabel: "−8"},
-		"log with zeros":     {chart: one(true, []Point{{1, 0, 0, 0}, {0, 3, 0, 0}, {-1, 4, 0, 0}, {2, 5, 0, 9}, {4, 6, 0, 0}}), moves: 1, marks: 2, wantsLabel: "2"},
-		"no points":          {chart: one(false, nil), nothing: true},
-		"no series":          {chart: Chart{Title: "T"}, nothing: true},
-		"only NaN":           {chart: one(false, points(nan, nan)), nothing: true},
-		"log, all zeros":     {chart: one(true, points(0, 0)), nothing: true},
-		"NaN X":              {chart: one(false, []Point{{nan, 1, 0, 0}, {1, 1, 0, 0}}), moves: 1, marks: 1},
-		"huge":               {chart: one(false, points(1e99, -1e99, math.MaxFloat64)), moves: 1, marks: 2},
-		"tiny":               {chart: one(false, points(5e-324, 1e-310)), moves: 1, marks: 2},
-		"NaN spread":         {chart: one(false, []Point{{1, 1, nan, inf}, {2, 1, 1, 2}}), moves: 1, marks: 2},
-		"bars":               {chart: one(false, points(1, nan, -2), "a", "b", "c", "d"), marks: 2, wantsLabel: "d"},
-		"bars, all zeros":    {chart: one(false, points(0, 0), "a", "b"), marks: 2},
-		"log bars with zero": {chart: one(true, points(0, 10), "a", "b"), marks: 1},
-		"bars of nothing":    {chart: one(false, nil, "a"), nothing: true, wantsLabel: "a"},
+		"gap":            {chart: one(false, points(1, 2, nan, 3, inf, 4)), moves: 3, marks: 4},
+		"single point":   {chart: one(false, []Point{{5, 7, 6, 8}}), moves: 1, marks: 1, wantsLabel: "5"},
+		"single at zero": {chart: one(false, points(0)), moves: 1, marks: 1},
+		"all zeros":      {chart: one(false, points(0, 0, 0)), moves: 1, marks: 3},
+		"negative":       {chart: one(false, points(-5, -7)), moves: 1, marks: 2, wantsLabel: "−8"},
+		"log with zeros": {chart: one(true, []Point{{1, 0, 0, 0}, {0, 3, 0, 0}, {-1, 4, 0, 0}, {2, 5, 0, 9}, {4, 6, 0, 0}}), moves: 1, marks: 2, wantsLabel: "2"},
+		"no points":      {chart: one(false, nil), nothing: true},
+		"no series":      {chart: Chart{Title: "T"}, nothing: true},
+		"only NaN":       {chart: one(false, points(nan, nan)), nothing: true},
+		"log, all zeros": {chart: one(true, points(0, 0)), nothing: true},
+		"NaN X":          {chart: one(false, []Point{{nan, 1, 0, 0}, {1, 1, 0, 0}}), moves: 1, marks: 1},
+		"huge":           {chart: one(false, points(1e99, -1e99, math.MaxFloat64)), moves: 1, marks: 2},
+		"tiny":           {chart: one(false, points(5e-324, 1e-310)), moves: 1, marks: 2},
+		"NaN spread":     {chart: one(false, []Point{{1, 1, nan, inf}, {2, 1, 1, 2}}), moves: 1, marks: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			figure := figureOf(t, c.chart)
@@ -93,9 +89,6 @@ func TestInsidePlot(t *testing.T) {
 	value := rapid.OneOf(rapid.Float64Range(-1e9, 1e9), rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(-1), 1e300, 1e-300, 1e99, 1e-99}))
 	rapid.Check(t, func(rt *rapid.T) {
 		c := Chart{Title: "T", X: "x", Y: "y", LogX: rapid.Bool().Draw(rt, "logX"), LogY: rapid.Bool().Draw(rt, "logY")}
-		if rapid.Bool().Draw(rt, "bars") {
-			c.Categories = []string{"a", "a rather long name of a category", "c"}
-		}
 		for i := range rapid.IntRange(0, 12).Draw(rt, "series") {
 			s := Series{Name: fmt.Sprint("series ", i), Ours: rapid.Bool().Draw(rt, "ours")}
 			for range rapid.IntRange(0, 3).Draw(rt, "points") {
@@ -201,14 +194,5 @@ func TestEvents(t *testing.T) {
 func TestSpreadOut(t *testing.T) {
 	if got := spreadOut([]float64{10, 12, 13, 90, 99}, 15, 0, 100); !slices.Equal(got, []float64{10, 25, 40, 85, 100}) {
 		t.Error(got)
-	}
-}
-
-func TestCategoryLabels(t *testing.T) {
-	if got, tilted := categoryLabels([]string{"kill leader"}, 50); tilted || !slices.Equal(got[0], []string{"kill", "leader"}) {
-		t.Error(got, tilted)
-	}
-	if got, tilted := categoryLabels([]string{"indivisible-and-long-name"}, 50); !tilted || len(got[0]) != 1 {
-		t.Error(got, tilted)
 	}
 }

@@ -73,21 +73,18 @@ const (
 	Absent      // not run; the text says why
 )
 
-// Chart is lines over X, or bars if there are Categories. A point that is NaN or infinite, or not positive on a
-// logarithmic axis, is a gap. A linear Y axis always contains zero.
+// Chart is lines over X. A point that is NaN or infinite, or not positive on a logarithmic axis, is a gap. A linear Y axis
+// always contains zero.
 type Chart struct {
-	Title string
-	X, Y  string // what the axes show, with the unit
-	LogX  bool   // logarithmic, such as numbers of threads
-	LogY  bool
-	// Categories name the groups of bars; bar i of a series is Points[i].Y. A series with fewer points lacks the last
-	// bars.
-	Categories []string
-	Series     []Series
-	Events     []Event // of a time line
+	Title  string
+	X, Y   string // what the axes show, with the unit
+	LogX   bool   // logarithmic, such as numbers of threads
+	LogY   bool
+	Series []Series
+	Events []Event // of a time line
 }
 
-// Series is one line, or one colour of bars.
+// Series is one line.
 type Series struct {
 	Name   string
 	Ours   bool // drawn so that it stands out

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func example() Document {
 	return Document{
 		Title:  "Example",
-		Blocks: []Block{Text("A **bold `x|y`** word, 2 * 3 ** 4, `code`."), Chart{Title: "Bars", Y: "ms", Categories: []string{"a", "b"}, Series: []Series{{Name: "one", Points: []Point{{Y: 1}, {Y: -2}}}}}},
+		Blocks: []Block{Text("A **bold `x|y`** word, 2 * 3 ** 4, `code`."), Chart{Title: "Line", X: "s", Y: "ms", Series: []Series{{Name: "one", Points: []Point{{X: 1, Y: 1}, {X: 2, Y: -2}}}}}},
 		Sections: []Section{{ID: "first", Title: "First", Blocks: []Block{
 			List{"one", "+ two", "__init__ and innodb_x"},
 			Facts{Rows: [][2]string{{"CPU", "a|b"}}},
@@ -87,7 +87,7 @@ func hostileDocument() Document {
 		Text(hostile), List{hostile}, Facts{Rows: [][2]string{{hostile, hostile}}}, Facts{Title: hostile, Rows: [][2]string{{hostile, hostile}}},
 		Table{Caption: hostile, Columns: []Column{{Title: hostile}, {Title: hostile, Number: true}}, Rows: [][]Cell{{{Text: hostile, Note: hostile}, {Text: hostile, Note: hostile, Mark: Best}}}},
 		Chart{Title: hostile, X: hostile, Y: hostile, Series: line, Events: []Event{{1, hostile}, {1.5, hostile}}},
-		Chart{Title: hostile, X: hostile, Y: hostile, Series: line, Categories: []string{hostile, hostile}},
+		Chart{Title: hostile, X: hostile, Y: hostile, Series: line},
 	}
 	return Document{Title: hostile, Blocks: blocks, Sections: []Section{{ID: "a", Title: hostile, Blocks: blocks}}}
 }
@@ -179,7 +179,6 @@ func TestRefused(t *testing.T) {
 		{Document{Title: "T", Sections: []Section{{ID: "a", Title: "A", Blocks: []Block{Chart{Title: "C"}}}, {ID: "a-chart-1", Title: "B"}}},
 			`report "T": chart 1 "C" in section "A" and section "B" have the same ID "a-chart-1"`},
 		{Document{Title: "T", Sections: []Section{{ID: "A b", Title: "A"}}}, `report "T": section "A" has the ID "A b": it takes lower-case letters, digits and single hyphens`},
-		{in(Chart{Title: "C", Categories: []string{"x"}, Series: []Series{{Name: "n", Points: make([]Point, 2)}}}), `report "T": chart 1 "C" in section "S": series "n" has 2 bars for 1 categories`},
 		{in(&Table{}), `report "T": section "S" has a block of type *report.Table: it takes Text, List, Facts, Table and Chart, no pointers`},
 		{in(nil), `report "T": section "S" has a block of type <nil>: it takes Text, List, Facts, Table and Chart, no pointers`},
 	} {

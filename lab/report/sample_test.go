@@ -35,11 +35,11 @@ func sample() Document {
 		s.Blocks = append(s.Blocks, sampleTable(i))
 		all.Sections = append(all.Sections, s)
 	}
-	d.Sections = []Section{sampleSlower(), all, sampleFailover(), sampleBars(), sampleSettings()}
+	d.Sections = []Section{sampleSlower(), all, sampleFailover(), sampleSettings()}
 	return d
 }
 
-var sampleSystems = []string{"Trireme", "Trireme, 2 voters + logger", "standalone", "asynchronous", "semi-sync", "MGR EVENTUAL", "MGR AFTER", "Galera"}
+var sampleSystems = []string{"Trireme", "Trireme, 2 voters + logger", "standalone", "asynchronous", "semi-sync", "MGR EVENTUAL", "MGR AFTER", "MGR multi-primary"}
 
 func sampleTPS(system, topology, workload, threads int) float64 {
 	wait := []float64{0.2, 1.1, 10, 2, 6}[topology] * []float64{1.1, 1.2, 0, 0, 1, 1.6, 3.1, 1.8}[system]
@@ -128,34 +128,7 @@ func sampleFailover() Section {
 		}
 		line.Series = append(line.Series, s)
 	}
-	gaps := Chart{Title: "Longest gap that a client saw", X: "", Y: "ms", LogY: true, Categories: []string{"kill leader", "stop leader", "host loss", "partition", "switchover"}, Series: []Series{
-		{Name: "Trireme", Ours: true, Points: []Point{{Y: 420, Low: 380, High: 700}, {Y: 160, Low: 150, High: 190}, {Y: 1300, Low: 1100, High: 1800}, {Y: 1400, Low: 1200, High: 1700}, {Y: 90, Low: 80, High: 120}}},
-		{Name: "MGR AFTER", Points: []Point{{Y: 8200, Low: 7000, High: 23000}, {Y: 2100}, {Y: 11000}, {Y: 12000}, {Y: 900}}},
-		{Name: "MariaDB Galera", Points: []Point{{Y: 1200}, {Y: 800}, {Y: 5200}, {Y: math.NaN()}}},
-	}}
-	return Section{ID: "failover", Title: "Failover", Blocks: []Block{Text("One time line through all faults."), line, Text("Gaps, with the shortest and the longest of 50 faults."), gaps}}
-}
-
-func sampleBars() Section {
-	nodes := Chart{Title: "TPS by number of nodes", X: "nodes", Y: "TPS", Series: []Series{
-		{Name: "Trireme", Ours: true, Points: []Point{{X: 3, Y: 2010}, {X: 5, Y: 1980}, {X: 7, Y: 1900}, {X: 9, Y: 1850}}},
-		{Name: "MGR AFTER", Points: []Point{{X: 3, Y: 900}, {X: 5, Y: 700}, {X: 7, Y: 520}, {X: 9, Y: 410}}}}}
-	drop := Chart{Title: "From one site to this topology", Y: "change of TPS, %", Categories: []string{"One city", "10 ms", "Two regions", "Three cities"}, Series: []Series{
-		{Name: "Trireme", Ours: true, Points: []Point{{Y: -2}, {Y: -12}, {Y: -4}, {Y: -9}}},
-		{Name: "semi-sync", Points: []Point{{Y: -3}, {Y: -22}, {Y: -9}, {Y: -17}}},
-		{Name: "MGR AFTER", Points: []Point{{Y: -14}, {Y: -64}, {Y: -58}, {Y: -61}}}}}
-	many := Chart{Title: "CPU per transaction, all hosts", Y: "of the load generator's", Categories: []string{"One site", "One city", "10 ms", "Two regions", "Three cities"}}
-	for k, name := range append(sampleSystems, "MGR multi-primary", "MySQL Router before MGR") {
-		s := Series{Name: name, Ours: k < 2}
-		for i := range 5 {
-			v := 2 + 0.4*float64(k) + 0.1*float64(i)
-			s.Points = append(s.Points, Point{Y: v, Low: v * 0.9, High: v * 1.1})
-		}
-		many.Series = append(many.Series, s)
-	}
-	long := Chart{Title: "Access paths", Y: "TPS", Categories: []string{"directly to the leader's mysqld", "through the router on the client's host", "through a VIP", "MySQL Router, read-write port"}, Series: []Series{
-		{Name: "oltp_read_write", Points: []Point{{Y: 812}, {Y: 790}, {Y: 808}, {Y: 655}}}}}
-	return Section{ID: "scaling", Title: "Scaling, drops, CPU", Blocks: []Block{nodes, drop, many, Text("What the way to the leader costs."), long}}
+	return Section{ID: "failover", Title: "Failover", Blocks: []Block{Text("One time line through all faults."), line}}
 }
 
 func sampleSettings() Section {

@@ -25,10 +25,6 @@ func (c *canvas) text(class, anchor string, x, y float64, text string) {
 	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`, class, anchor, px(x), px(y), escape(text))
 }
 
-func (c *canvas) rect(class string, x1, y1, x2, y2 float64) {
-	fmt.Fprintf(c, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, px(min(x1, x2)), px(min(y1, y2)), px(math.Abs(x2-x1)), px(math.Abs(y2-y1)))
-}
-
 // marker draws the sign of a style, which tells series apart where colours do not. tip, if any, is shown under the
 // pointer.
 func (c *canvas) marker(s style, x, y float64, tip string) {
