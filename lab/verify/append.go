@@ -135,8 +135,6 @@ func (p *appendPart) ackedWrites() int64 {
 	return least
 }
 
-func (p *appendPart) finish(context.Context) error { return nil }
-
 func (p *appendPart) collect(ctx context.Context, nodes []Endpoint) error {
 	for _, l := range p.levels {
 		begin := p.set.now()

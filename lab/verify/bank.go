@@ -127,8 +127,6 @@ func (p *bankPart) looks() map[string]int64 {
 	return byNode(p.reads.all(), func(r BankRead) string { return r.Node })
 }
 
-func (p *bankPart) finish(context.Context) error { return nil }
-
 func (p *bankPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 	p.held, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (BankState, error) {
 		return readBank(ctx, db, p.set.cfg.Database)

@@ -186,8 +186,6 @@ func (p *causalPart) lack() string {
 	return ""
 }
 
-func (p *causalPart) finish(context.Context) error { return nil }
-
 func (p *causalPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 	p.held, err = countersOf(ctx, nodes, p.set.cfg.Database, "counters")
 	return err

@@ -85,8 +85,6 @@ func (t LargeTrx) run(s *session) Outcome {
 
 func (p *largePart) counts() Counts { return p.history.counts() }
 
-func (p *largePart) finish(context.Context) error { return nil }
-
 func (p *largePart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 	p.held, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (map[int64]LargeRows, error) {
 		return readLarge(ctx, db, p.set.cfg.Database)

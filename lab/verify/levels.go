@@ -123,8 +123,6 @@ func (p *levelsPart) lack() string {
 	return ""
 }
 
-func (p *levelsPart) finish(context.Context) error { return nil }
-
 func (p *levelsPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 	p.held, err = countersOf(ctx, nodes, p.set.cfg.Database, "leveled")
 	return err

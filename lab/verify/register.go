@@ -139,8 +139,6 @@ func (p *registerPart) ackedWrites() int64 {
 	return p.history.count(RegisterOp.changed)
 }
 
-func (p *registerPart) finish(context.Context) error { return nil }
-
 // collect reads every register on every node, also those that have no row there.
 func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
 	begin := p.set.now()

@@ -40,8 +40,6 @@ func (p *rowsPart) clients() []client {
 
 func (p *rowsPart) counts() Counts { return p.log.Counts() }
 
-func (p *rowsPart) finish(context.Context) error { return nil }
-
 func (p *rowsPart) collect(ctx context.Context, nodes []Endpoint) error {
 	all, err := eachNode(ctx, nodes, p.readRows)
 	p.nodes, p.wrong = apart(all)

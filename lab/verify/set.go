@@ -89,8 +89,6 @@ type part interface {
 	// clients run until their context ends. What they return is a fault of the workload, not of servers.
 	clients() []client
 	counts() Counts
-	// finish brings to an end what clients left open on the leader. The clients have ended.
-	finish(ctx context.Context) error
 	// collect reads what the nodes hold, all of them at rest.
 	collect(ctx context.Context, nodes []Endpoint) error
 	// judge is a pure function of what is in memory.
@@ -98,6 +96,12 @@ type part interface {
 	// save and load keep the same in files of a directory.
 	save(dir string) error
 	load(dir string) error
+}
+
+// finisher is a part whose clients leave something open on the leader: finish brings it to an end. The clients have
+// ended.
+type finisher interface {
+	finish(ctx context.Context) error
 }
 
 type client func(context.Context) error
@@ -317,8 +321,10 @@ func (s *Set) Stop() error {
 // node whose log begins with a later entry cannot be copied to, and is not healthy.
 func (s *Set) Finish(ctx context.Context) error {
 	for _, p := range s.parts {
-		if err := p.finish(ctx); err != nil {
-			return fmt.Errorf("workload %s: %w", p.name(), err)
+		if f, open := p.(finisher); open {
+			if err := f.finish(ctx); err != nil {
+				return fmt.Errorf("workload %s: %w", p.name(), err)
+			}
 		}
 	}
 	return nil

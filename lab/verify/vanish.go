@@ -127,8 +127,6 @@ func (p *vanishPart) looks() map[string]int64 {
 	return byNode(p.views.all(), func(v View) string { return v.Node })
 }
 
-func (p *vanishPart) finish(context.Context) error { return nil }
-
 func (p *vanishPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 	p.held, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (Rows, error) {
 		return readAttempts(ctx, db, p.set.cfg.Database+".seen")
