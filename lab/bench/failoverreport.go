@@ -10,10 +10,10 @@ import (
 	"trireme/lab/report"
 )
 
-// quantile of values by the nearest-rank method.
-func quantile(values []float64, q float64) float64 {
+// quantile of values by the nearest-rank method; 0 of none.
+func quantile[T cmp.Ordered](values []T, q float64) (_ T) {
 	if len(values) == 0 {
-		return 0
+		return
 	}
 	v := slices.Sorted(slices.Values(values))
 	return v[max(0, int(math.Ceil(q*float64(len(v))))-1)]

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -201,18 +200,9 @@ func lagOf(samples []lagSample) (p50, p99, longest time.Duration) {
 	return quantiles(all)
 }
 
-// quantiles 0.5 and 0.99, and the maximum. It sorts.
+// quantiles 0.5 and 0.99, and the maximum.
 func quantiles(all []time.Duration) (p50, p99, longest time.Duration) {
-	slices.Sort(all)
-	return quantileOf(all, 0.5), quantileOf(all, 0.99), quantileOf(all, 1)
-}
-
-// quantileOf sorted values is the smallest that at least this part of them does not exceed; 0 of none.
-func quantileOf(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+	return quantile(all, 0.5), quantile(all, 0.99), quantile(all, 1)
 }
 
 // lagBackAt is when the lag was below the limit for good: the last sample that was not.

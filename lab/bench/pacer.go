@@ -144,12 +144,11 @@ func between(all []paced, from, to time.Duration) (w window) {
 			ends = append(ends, p.done)
 		}
 	}
-	slices.Sort(latency)
 	slices.Sort(ends)
 	last := from
 	for _, at := range append(ends, to) {
 		w.Longest, last = max(w.Longest, at-last), at
 	}
-	w.P99 = quantileOf(latency, 0.99)
+	w.P99 = quantile(latency, 0.99)
 	return w
 }
