@@ -84,14 +84,8 @@ func (w *World) addNode(founder bool) *Node {
 	return n
 }
 
-// World is the world that the node is in.
-func (n *Node) World() *World { return n.w }
-
 // Log is the node's log, in the life that goes on.
 func (n *Node) Log() *raftlog.Log { return n.log }
-
-// Up reports whether the daemon runs; it may be stopped (paused) all the same.
-func (n *Node) Up() bool { return n.up }
 
 // Life counts the lives of the daemon.
 func (n *Node) Life() uint64 { return n.life }
@@ -107,9 +101,6 @@ func (n *Node) HoldsLease() bool { return n.up && n.st.HoldsLease() }
 
 // LeaseUntil is when the lease ends on the node's clock; 0: it holds none.
 func (n *Node) LeaseUntil() int64 { return n.st.LeaseUntil() }
-
-// Consensus is the member itself, for what has no method here; call wake afterwards.
-func (n *Node) Consensus() *consensus.Stepper { return n.st }
 
 func (n *Node) leads() bool { return n.status.Role == consensus.Leader }
 

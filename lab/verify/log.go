@@ -127,18 +127,6 @@ func (l *Log) Outcome(a Attempt) (o Outcome, ok bool) {
 	return p.out[a.Seq-1], true
 }
 
-// Last is the newest sequence number of each writer, 0 of one that has not begun.
-func (l *Log) Last() []int64 {
-	out := make([]int64, len(l.parts))
-	for w := range l.parts {
-		p := &l.parts[w]
-		p.mu.Lock()
-		out[w] = int64(len(p.out))
-		p.mu.Unlock()
-	}
-	return out
-}
-
 // Each calls f for every attempt, writer by writer in order of sequence.
 func (l *Log) Each(f func(Attempt, Outcome)) {
 	for w := range l.parts {

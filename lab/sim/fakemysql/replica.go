@@ -25,17 +25,11 @@ func (s *Server) Receive(events []byte) error {
 // Held is what a receiver tells its source that it has: executed and retrieved.
 func (s *Server) Held() gtid.Set { return s.executed.Union(s.retrieved) }
 
-// StopReceiver drops what is in the relay log and not applied, as a restart does (relay_log_recovery=ON).
-func (s *Server) StopReceiver() { s.relay, s.retrieved = nil, gtid.Set{} }
-
 // Backlog is how many transactions wait to be applied.
 func (s *Server) Backlog() int { return len(s.relay) }
 
-// ApplyError is why the applier has stopped, or nil. RestartApplier tries again.
+// ApplyError is why the applier has stopped, or nil.
 func (s *Server) ApplyError() error { return s.applyErr }
-
-// RestartApplier clears the error: the same transaction is tried again.
-func (s *Server) RestartApplier() { s.applyErr = nil }
 
 // Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can
 // commit. The applier does not wait for an acknowledgement, whatever semi-sync says.
