@@ -55,23 +55,23 @@ func switchesOf(pid int) (n int64, err error) {
 }
 
 func parseStat(stat string) (time.Duration, error) {
-	end := strings.LastIndexByte(stat, ')') // the command name may hold anything
-	if end < 0 {
-		return 0, fmt.Errorf("no command name in %q", stat)
+	user, err := statTicks(stat, 14)
+	if err != nil {
+		return 0, err
 	}
-	f := strings.Fields(stat[end+1:]) // f[0] is field 3
-	if len(f) < 13 {
-		return 0, fmt.Errorf("short stat line %q", stat)
+	system, err := statTicks(stat, 15)
+	return user + system, err
+}
+
+// statTicks is a field of /proc/<pid>/stat that counts clock ticks.
+func statTicks(stat string, field int) (time.Duration, error) {
+	end := strings.LastIndexByte(stat, ')') // the command name, field 2, may hold anything
+	f := strings.Fields(stat[end+1:])
+	if end < 0 || len(f) < field-2 {
+		return 0, fmt.Errorf("%q is no line of /proc/<pid>/stat", stat)
 	}
-	var ticks int64
-	for _, s := range f[11:13] {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick, nil
+	n, err := strconv.ParseInt(f[field-3], 10, 64)
+	return time.Duration(n) * clockTick, err
 }
 
 // resident is the resident memory of a process in bytes: now (VmRSS) and at its highest (VmHWM).
@@ -104,12 +104,7 @@ func startedAt(pid int) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	stat := string(b)
-	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]) // f[0] is field 3
-	if len(f) < 20 {
-		return time.Time{}, fmt.Errorf("short stat line %q", stat)
-	}
-	ticks, err := strconv.ParseInt(f[19], 10, 64)
+	at, err := statTicks(string(b), 22)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -117,5 +112,5 @@ func startedAt(pid int) (time.Time, error) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return time.Time{}, err
 	}
-	return time.Now().Add(time.Duration(ticks)*clockTick - time.Duration(now.Nano())), nil
+	return time.Now().Add(at - time.Duration(now.Nano())), nil
 }

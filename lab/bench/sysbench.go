@@ -119,22 +119,23 @@ func runSysbench(ctx context.Context, from *wan.Host, args ...string) (string, t
 }
 
 // sysbenchTo is runSysbench with its output to a writer as it comes.
-func sysbenchTo(ctx context.Context, out io.Writer, from *wan.Host, args ...string) (time.Duration, error) {
+func sysbenchTo(ctx context.Context, out io.Writer, from *wan.Host, args ...string) (cpu time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, "sysbench", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Stdout, cmd.Stderr = out, out
-	return onPinnedThread(func() (time.Duration, error) {
+	err = wan.OnThread(func() error { // which lives as long as its child: Pdeathsig comes at the end of the thread
 		if from != nil {
 			if err := from.Enter(); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		err := cmd.Run()
-		if cmd.ProcessState == nil {
-			return 0, err
+		if cmd.ProcessState != nil {
+			cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 		}
-		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
+		return err
 	})
+	return cpu, err
 }
 
 // secondTPS is the TPS of the second that ended at a moment.

@@ -33,7 +33,7 @@ const (
 // inNewNamespace runs f on a thread in a new network namespace, and returns a descriptor that keeps the namespace.
 func inNewNamespace(f func() error) (*os.File, error) {
 	var ns *os.File
-	err := onThread(func() (err error) {
+	err := OnThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			if errors.Is(err, unix.EPERM) {
 				return fmt.Errorf("%w: a network namespace needs root (CAP_SYS_ADMIN): %w", ErrUnavailable, err)
@@ -51,8 +51,8 @@ func inNewNamespace(f func() error) (*os.File, error) {
 	return ns, err
 }
 
-// onThread runs f on a thread of its own, which ends with f: what f does to the thread is gone afterwards.
-func onThread(f func() error) error {
+// OnThread runs f on a thread of its own, which ends with f: what f does to the thread is gone afterwards.
+func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked

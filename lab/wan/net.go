@@ -215,7 +215,7 @@ func (h *Host) Enter() error {
 // Do runs f on a thread of its own inside the host. What f dials or listens to by an IP address is the host's, as is a
 // process that it starts. A child with a parent-death signal lives as long as f does.
 func (h *Host) Do(f func() error) error {
-	return onThread(func() error {
+	return OnThread(func() error {
 		if err := h.Enter(); err != nil {
 			return err
 		}

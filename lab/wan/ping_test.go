@@ -55,14 +55,14 @@ func (n *Net) Ping(ctx context.Context, from, to string, perSecond int, length t
 	var samples []sample
 	received := make(chan error, 1)
 	go func() {
-		received <- onThread(func() (err error) {
+		received <- OnThread(func() (err error) {
 			samples, err = receivePings(fd, total, done)
 			return err
 		})
 	}()
 	var r PingResult
 	before, begin := n.Stats().CPU, time.Now()
-	err = onThread(func() (err error) {
+	err = OnThread(func() (err error) {
 		r.Sent, err = sendPings(ctx, fd, b.Addr.As4(), perSecond, total)
 		return err
 	})

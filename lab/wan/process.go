@@ -50,7 +50,7 @@ func startForwarder(network netip.Prefix, mem *os.File, tuns []*os.File) (*proce
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", readyWrite, &p.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}       // a Ctrl-C in the terminal is for its parent
 	cmd.ExtraFiles = append([]*os.File{endRead, mem}, tuns...) // in the order of the descriptors that forward.go names
-	err = onThread(func() error {
+	err = OnThread(func() error {
 		// Both are inherited. Not being allowed the priority is no failure: Stats tells.
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0)
 		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: priority}
