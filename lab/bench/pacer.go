@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
-
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/lab/poll"
 )
 
 // paced is one transaction of a steady load, with the times since the load's begin.

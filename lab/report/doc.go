@@ -73,8 +73,8 @@ const (
 	Absent      // not run; the text says why
 )
 
-// Chart is lines over X. A point that is NaN or infinite, or not positive on a logarithmic axis, is a gap. A linear Y axis
-// always contains zero.
+// Chart is lines over X. A point that is NaN or infinite, or not positive on a logarithmic axis, is a gap. A linear Y
+// axis always contains zero.
 type Chart struct {
 	Title  string
 	X, Y   string // what the axes show, with the unit

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
-
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/lab/poll"
 )
 
 // The mixed part of a workload: statements that a row insert does not exercise. Each session keeps what it knows, and

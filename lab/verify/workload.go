@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
-
 	"github.com/go-sql-driver/mysql"
+
+	"trireme/lab/poll"
 )
 
 const errSyntax = 1064 // ER_PARSE_ERROR: a database named like a keyword
