@@ -16,10 +16,11 @@ import (
 // reportCmd is `trireme report`.
 type reportCmd struct {
 	remote
-	From   string `placeholder:"TIME" default:"1h" help:"Begin of the period: 2026-11-23T02:40:00Z, 2026-11-23 02:40 (of this host's clock), 02:40 (today), or 90m ago. Default: ${default}."`
-	To     string `placeholder:"TIME" default:"0s" help:"End of the period, written in the same way. Default: now."`
-	Output string `short:"o" placeholder:"FILE" help:"Where the page goes; - for standard output. Default: trireme-report-CLUSTER-TIME.html in this directory."`
-	JSON   bool   `help:"Print the page's data as JSON."`
+	From    string `placeholder:"TIME" default:"1h" help:"Begin of the period: 2026-11-23T02:40:00Z, 2026-11-23 02:40 (of this host's clock), 02:40 (today), or 90m ago. Default: ${default}."`
+	To      string `placeholder:"TIME" default:"0s" help:"End of the period, written in the same way. Default: now."`
+	Compare string `placeholder:"EARLIER" help:"An earlier period of the same length to compare with: 1d (a day earlier), 7d, or previous (just before)."`
+	Output  string `short:"o" placeholder:"FILE" help:"Where the page goes; - for standard output. Default: trireme-report-CLUSTER-TIME.html in this directory."`
+	JSON    bool   `help:"Print the page's data as JSON."`
 }
 
 // Run asks every node for what it has recorded and draws the page.
@@ -36,11 +37,20 @@ func (c *reportCmd) Run(e *env) error {
 	if !to.After(from) {
 		return usagef("the period ends at %s, before it begins at %s", clock(to), clock(from))
 	}
-	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (api.Report, error) {
-		return gather(ctx, client, from, to)
+	by, err := c.earlierBy(to.Sub(from))
+	if err != nil {
+		return usagef("--compare: %v", err)
+	}
+	r, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (r comparedReport, err error) {
+		if r.Report, err = gather(ctx, client, from, to); err != nil || by == 0 {
+			return r, err
+		}
+		earlier, err := gather(ctx, client, from.Add(-by), to.Add(-by))
+		r.Earlier = &earlier
+		return r, err
 	})
 	if err == nil {
-		err = recorded(r)
+		err = recorded(r.Report)
 	}
 	if err != nil {
 		return err
@@ -49,7 +59,7 @@ func (c *reportCmd) Run(e *env) error {
 		return printJSON(e.out, r)
 	}
 	if c.Output == "-" {
-		return dashboard.WriteReport(e.out, r)
+		return dashboard.WriteReport(e.out, r.Report, r.Earlier)
 	}
 	if c.Output == "" {
 		c.Output = fmt.Sprintf("trireme-report-%s-%s.html", r.Cluster, from.UTC().Format("20060102T150405Z"))
@@ -68,6 +78,27 @@ func (c *reportCmd) Run(e *env) error {
 	}
 	fmt.Fprintln(e.out, c.Output)
 	return nil
+}
+
+// comparedReport is what --json prints.
+type comparedReport struct {
+	api.Report
+	Earlier *api.Report `json:"earlier,omitempty"` // --compare
+}
+
+// earlierBy is how much earlier the period to compare with lies; 0: there is none.
+func (c *reportCmd) earlierBy(length time.Duration) (time.Duration, error) {
+	switch c.Compare {
+	case "":
+		return 0, nil
+	case dashboard.Previous:
+		return length, nil
+	}
+	by, err := cli.Duration(c.Compare)
+	if err == nil && by <= 0 {
+		err = fmt.Errorf("%q is not a time before", c.Compare)
+	}
+	return by, err
 }
 
 // recorded fails if a report has nothing to show, and says which period has.
@@ -97,8 +128,8 @@ func recorded(r api.Report) error {
 }
 
 // writeReport closes the file, too.
-func writeReport(file io.WriteCloser, r api.Report) error {
-	err := dashboard.WriteReport(file, r)
+func writeReport(file io.WriteCloser, r comparedReport) error {
+	err := dashboard.WriteReport(file, r.Report, r.Earlier)
 	if closed := file.Close(); err == nil {
 		err = closed
 	}

@@ -157,7 +157,7 @@ func TestPeriodInChromium(t *testing.T) {
 	c.Eval(`document.querySelector(".keys button").click()`, nil)
 	c.Until(`document.querySelector(".keys button").getAttribute("aria-pressed") === "false"`)
 
-	page := written(t, f.report)
+	page := written(t, f.report, nil)
 	var fetched atomic.Int32
 	file := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fetched.Add(1)

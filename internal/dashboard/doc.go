@@ -4,7 +4,7 @@
 // a quorum tell as much as they can, and say what they are.
 //
 //	GET  /               the page; without a session the login form
-//	GET  /ui/period      charts over time: ?last=1h, or ?from= and &to=
+//	GET  /ui/period      charts over time: ?last=1h, or ?from= and &to=; &compare=previous, or 24h earlier
 //	GET  /ui/stream      server-sent events: the parts of the page that have changed, once a second
 //	POST /ui/login       token -> session
 //	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
@@ -25,6 +25,10 @@
 // It is whole without scripts. period.js folds the tables of figures and draws each with uPlot, with a band for each row of who led and a line for
 // each event. A table is thus the chart's data and its text for screen readers in one: the two cannot differ, no second form of the data is
 // needed, and nothing inline has to be allowed.
+//
+// A period may be compared with an earlier one of the same length (compare.go), for which the nodes are asked for a
+// second report. A line of the earlier period is a column of the same table. Stretches of the two periods belong
+// together by their number, counted from the beginning.
 //
 // `trireme report` writes the same page from the same template as one file, with style and script inside. The policy in that file names their
 // hashes: what the file shows of statements and messages can never run. A zoom shows no more than the at most 240 stretches that the page has; the page on the

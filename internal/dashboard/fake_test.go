@@ -44,6 +44,7 @@ type fake struct {
 	gone   bool       // the admin's token
 	taken  bool       // the viewer's
 	report api.Report // of any period, which is set
+	before api.Report // of any that ends earlier than that; not set: there is none
 	second func()     // makes the clock go on with each look; nil: it stands
 }
 
@@ -84,6 +85,9 @@ func (f *fake) Report(_ context.Context, from, to time.Time) (api.Report, error)
 	r := f.report
 	if to.Sub(from) == busySpan { // of the front page, once in a while
 		return recorded(busySpan, 10*time.Second), nil
+	}
+	if to.Before(r.To) && f.before.Cluster != "" {
+		r = f.before
 	}
 	if r.Cluster == "" {
 		r.Cluster, r.From, r.To = f.view.Cluster, from, to

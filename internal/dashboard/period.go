@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -47,11 +48,14 @@ type periodPage struct {
 	Led, Events       grid
 	Tables            []grid
 	Missing           []fact
+	Earlier           *earlierPage // nil: nothing is compared
 
 	// On the dashboard:
-	Live   bool
-	Last   string // how long, as in an offer; empty: from and to were given
-	Offers [][2]string
+	Live        bool
+	Last        string // how long, as in an offer; empty: from and to were given
+	Offers      [][2]string
+	Compare     string // as asked for
+	Comparisons [][2]string
 
 	// In a file of its own:
 	Script       template.JS
@@ -82,9 +86,10 @@ type figureRow struct {
 
 // line is one of a figure. Key is its colour and its dashes: those of a node are the same in all figures.
 type line struct {
-	Name string
-	Key  int
-	of   func(slot []*api.Interval) float64 // NaN: nothing was recorded
+	Name    string
+	Key     int
+	Earlier bool                               // it is of the period that this one is compared with
+	of      func(slot []*api.Interval) float64 // NaN: nothing was recorded
 }
 
 // period is a report by time: slots in order, each with what each node recorded in it, nil if nothing.
@@ -95,6 +100,8 @@ type period struct {
 	slots [][]*api.Interval
 	nodes []api.Interval // totals, of each node
 	all   api.Interval   // and of all of them
+
+	earlier *period // of the same length and with the same nodes; nil: nothing is compared
 }
 
 func newPeriod(r api.Report) *period {
@@ -131,17 +138,10 @@ func (p *period) figure(id, title, unit, note string, lines []line) figure {
 		f.Rows = append(f.Rows, figureRow{At: p.start.Add(time.Duration(i) * p.step)})
 	}
 	for _, l := range lines {
-		known := false
-		cells := make([]string, len(p.slots))
-		for i, slot := range p.slots {
-			cells[i] = plain(l.of(slot))
-			known = known || cells[i] != ""
-		}
-		if known {
-			f.Lines = append(f.Lines, l)
-			for i := range cells {
-				f.Rows[i].Cells = append(f.Rows[i].Cells, cells[i])
-			}
+		f.add(l, p.slots)
+		if p.earlier != nil {
+			l.Name, l.Earlier = l.Name+", earlier", true
+			f.add(l, p.earlier.slots)
 		}
 	}
 	return f
@@ -150,7 +150,7 @@ func (p *period) figure(id, title, unit, note string, lines []line) figure {
 // byNode has a line for each node.
 func (p *period) byNode(of func(b *api.Interval) float64) (lines []line) {
 	for n, v := range p.Nodes {
-		lines = append(lines, line{v.Node, n, func(slot []*api.Interval) float64 {
+		lines = append(lines, line{Name: v.Node, Key: n, of: func(slot []*api.Interval) float64 {
 			if slot[n] == nil {
 				return math.NaN()
 			}
@@ -198,44 +198,13 @@ func (p *period) charts() []figure {
 			return of(h) * 1000
 		}
 	}
-	var stages, waits, links []line
+	var stages []line
 	for i, s := range api.Stages {
-		stages = append(stages, line{stageTexts[s][0], i, stage(s, api.Histogram.Mean)})
+		stages = append(stages, line{Name: stageTexts[s][0], Key: i, of: stage(s, api.Histogram.Mean)})
 	}
-	stages = append(stages, line{"all stages", 4, stage(api.StageTotal, api.Histogram.Mean)},
-		line{"all stages, p99", 5, stage(api.StageTotal, func(h api.Histogram) float64 { return h.Quantile(0.99) })})
-	for i, wait := range slices.Sorted(maps.Keys(p.all.Active)) {
-		waits = append(waits, line{wait, i, func(slot []*api.Interval) float64 {
-			sum, known := 0.0, false
-			for _, b := range slot {
-				if b != nil && b.Looks > 0 {
-					sum, known = sum+float64(b.Active[wait])/float64(b.Looks), true
-				}
-			}
-			if !known {
-				return math.NaN()
-			}
-			return sum
-		}})
-	}
-	for n, v := range p.Nodes {
-		var to []string
-		for _, l := range p.nodes[n].Links {
-			to = append(to, l.To)
-		}
-		for _, other := range slices.Sorted(slices.Values(to)) {
-			links = append(links, line{v.Node + " to " + other, len(links), func(slot []*api.Interval) float64 {
-				if slot[n] != nil {
-					for _, l := range slot[n].Links {
-						if l.To == other {
-							return l.P99MS
-						}
-					}
-				}
-				return math.NaN()
-			}})
-		}
-	}
+	most := func(h api.Histogram) float64 { return h.Quantile(0.99) }
+	stages = append(stages, line{Name: "all stages", Key: 4, of: stage(api.StageTotal, api.Histogram.Mean)},
+		line{Name: "all stages, p99", Key: 5, of: stage(api.StageTotal, most)})
 	return []figure{
 		p.figure("commits", "Commits", "per second", "As each node saw them committed.",
 			p.byNode(func(b *api.Interval) float64 { return ratio(float64(b.Transactions), b.Seconds) })),
@@ -246,7 +215,8 @@ func (p *period) charts() []figure {
 			p.byNode(inMySQL(func(b *api.Interval) float64 { return float64(b.LagBytes) / mib }))),
 		p.figure("rows", "Rows changed", "per second", "In InnoDB. On the leader clients change them; on the others it is what they apply.",
 			p.perSecond(1, "Innodb_rows_inserted", "Innodb_rows_updated", "Innodb_rows_deleted")),
-		p.figure("active", "Active sessions, by what they wait for", "average number", "Of all nodes together, one look a second.", waits),
+		p.figure("active", "Active sessions, by what they wait for", "average number",
+			"Of all nodes together, one look a second.", p.waits()),
 		p.figure("connections", "Connections to mysqld", "highest number", "",
 			p.byNode(inMySQL(func(b *api.Interval) float64 { return float64(b.Connections) }))),
 		p.figure("queries", "Statements", "per second", "", p.perSecond(1, "Queries")),
@@ -265,8 +235,54 @@ func (p *period) charts() []figure {
 			}
 			return 100 * b.DiskUsed
 		})),
-		p.figure("links", "Way to another node and back", "ms, p99", "", links),
+		p.figure("links", "Way to another node and back", "ms, p99", "", p.ways()),
 	}
+}
+
+// waits has a line for each kind of wait.
+func (p *period) waits() (lines []line) {
+	kinds := p.inBoth(func(q *period) []string { return slices.Collect(maps.Keys(q.all.Active)) })
+	for i, wait := range kinds {
+		lines = append(lines, line{Name: wait, Key: i, of: func(slot []*api.Interval) float64 {
+			sum, known := 0.0, false
+			for _, b := range slot {
+				if b != nil && b.Looks > 0 {
+					sum, known = sum+float64(b.Active[wait])/float64(b.Looks), true
+				}
+			}
+			if !known {
+				return math.NaN()
+			}
+			return sum
+		}})
+	}
+	return lines
+}
+
+// ways has a line for each way from a node to another one.
+func (p *period) ways() (lines []line) {
+	for n, v := range p.Nodes {
+		others := p.inBoth(func(q *period) (names []string) {
+			for _, l := range q.nodes[n].Links {
+				names = append(names, l.To)
+			}
+			return names
+		})
+		for _, other := range others {
+			p99 := func(slot []*api.Interval) float64 {
+				if slot[n] != nil {
+					for _, l := range slot[n].Links {
+						if l.To == other {
+							return l.P99MS
+						}
+					}
+				}
+				return math.NaN()
+			}
+			lines = append(lines, line{Name: v.Node + " to " + other, Key: len(lines), of: p99})
+		}
+	}
+	return lines
 }
 
 // led are the stretches in which a node took writes.
@@ -309,22 +325,22 @@ func (p *period) events() grid {
 
 func (p *period) page() periodPage {
 	page := periodPage{Cluster: p.Cluster, From: clock(p.From), To: clock(p.To), Led: p.led(), Events: p.events(),
-		Tables: []grid{p.coverage()}}
+		Tables: []grid{p.coverage()}, Missing: p.missing(), Earlier: p.earlierPage()}
 	if p.all.Seconds > 0 {
 		page.Charts = p.charts()
 		page.Tables = []grid{p.commits(), p.sessions(), p.statements(), p.fileWaits(), p.counters(), p.coverage()}
 	}
-	for _, n := range p.Nodes {
-		if n.Problem != "" {
-			page.Missing = append(page.Missing, fact{n.Node, n.Problem})
-		}
-	}
 	return page
 }
 
-// WriteReport writes the page of a report as one file that needs nothing else. Its policy lets nothing run but its own script.
-func WriteReport(w io.Writer, r api.Report) error {
-	page := newPeriod(r).page()
+// WriteReport writes the page of a report as one file that needs nothing else. Its policy lets nothing run but its own
+// script. earlier, unless it is nil, is a report of the same length that the page compares with.
+func WriteReport(w io.Writer, r api.Report, earlier *api.Report) error {
+	p := newPeriod(r)
+	if earlier != nil {
+		p.compareWith(*earlier)
+	}
+	page := p.page()
 	style := asset("style.css") + periodStyle
 	page.Script, page.ScriptSHA256 = template.JS(periodScript), sha256Of(periodScript)
 	page.Style, page.StyleSHA256 = template.CSS(style), sha256Of(style)
@@ -336,7 +352,8 @@ func sha256Of(text string) string {
 	return base64.StdEncoding.EncodeToString(h[:])
 }
 
-// period shows what was recorded: GET /ui/period?last=1h, or ?from=2026-11-23T02:00&to=2026-11-23T03:00, in UTC.
+// period shows what was recorded: GET /ui/period?last=1h, or ?from=2026-11-23T02:00&to=2026-11-23T03:00, in UTC; with
+// compare=previous, or compare=24h, an earlier period of the same length as well.
 func (p *Pages) period(w http.ResponseWriter, r *http.Request) {
 	if p.session(r) == nil {
 		p.showLogin(w, http.StatusOK, "")
@@ -357,14 +374,39 @@ func (p *Pages) period(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusBadRequest, "This is no period.", "Give two moments such as 2026-11-23 02:40, in UTC, the earlier one first.")
 		return
 	}
-	report, err := p.opts.Source.Report(r.Context(), from, to)
+	compare := q.Get("compare")
+	by, err := earlierBy(compare, to.Sub(from))
+	if err != nil {
+		p.fail(w, http.StatusBadRequest, "Nothing can be compared with that.",
+			"compare is \"previous\", or how much earlier the other period lies, such as 24h.")
+		return
+	}
+	shown, err := p.recorded(r.Context(), from, to, by)
 	if err != nil {
 		p.fail(w, http.StatusBadGateway, "What was recorded cannot be read: "+err.Error(), "Try again, or on another node.")
 		return
 	}
-	page := newPeriod(report).page()
+	page := shown.page()
 	page.Live, page.Last, page.Offers = true, last, offers
+	page.Compare, page.Comparisons = compare, comparisonsWith(compare)
 	p.render(w, http.StatusOK, "period.html", page)
+}
+
+// recorded asks all nodes for a period, and for the one that lies earlier by some time; 0: for none.
+func (p *Pages) recorded(ctx context.Context, from, to time.Time, by time.Duration) (*period, error) {
+	report, err := p.opts.Source.Report(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	shown := newPeriod(report)
+	if by > 0 {
+		report, err := p.opts.Source.Report(ctx, from.Add(-by), to.Add(-by))
+		if err != nil {
+			return nil, err
+		}
+		shown.compareWith(report)
+	}
+	return shown, nil
 }
 
 // utc reads what a field of a form, or a clock of this page, writes.

@@ -67,10 +67,10 @@ func recorded(span, step time.Duration) api.Report {
 	return r
 }
 
-func written(t *testing.T, r api.Report) string {
+func written(t *testing.T, r api.Report, earlier *api.Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := WriteReport(&b, r); err != nil {
+	if err := WriteReport(&b, r, earlier); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -145,7 +145,7 @@ func TestPeriodFigures(t *testing.T) {
 
 // TestReportFile: the file has everything in it, runs its own script and nothing else, and shows no text as markup.
 func TestReportFile(t *testing.T) {
-	page := written(t, recorded(time.Hour, 30*time.Second))
+	page := written(t, recorded(time.Hour, 30*time.Second), nil)
 	for _, want := range []string{"2026-11-22 11:00:00Z to 2026-11-22 12:00:00Z", "<td class=\"n\">32 min</td>", "n4 is missing.", "n2 leads instead of n1: its daemon ended", "majority: network, and fsync on the others",
 		"`quantity` - ? WHERE `id` = ?", "all for which performance_schema had no room", "all the others", "row lock", "innodb/innodb_log_file, write", "Copyright (c) 2022 Leon Sorokin", "CPU and memory are not recorded"} {
 		if !strings.Contains(page, want) && !strings.Contains(page, strings.ToUpper(want[:1])+want[1:]) {
@@ -167,7 +167,7 @@ func TestReportFile(t *testing.T) {
 	r.Nodes[0].Sessions[0] = api.SessionLoad{Wait: evil, State: evil, User: evil, Text: evil, Seen: 9999}
 	r.Nodes[0].Buckets[0].Active[evil] = 3
 	r.Events[0].Message, r.Events[0].Kind, r.Events[0].To = evil, evil, evil
-	if bad := regexp.MustCompile(`<script>alert|<img`).FindString(written(t, r)); bad != "" {
+	if bad := regexp.MustCompile(`<script>alert|<img`).FindString(written(t, r, nil)); bad != "" {
 		t.Errorf("%q in the page", bad)
 	}
 	for _, r := range []api.Report{
@@ -175,7 +175,8 @@ func TestReportFile(t *testing.T) {
 		{Cluster: "shop", From: noon, To: noon.Add(time.Hour), Nodes: []api.PeriodView{{Node: "n1", StepS: 30, Problem: "nothing is recorded"}}},
 		{Cluster: "shop", From: noon, To: noon.Add(time.Hour), Nodes: []api.PeriodView{{Node: "l1", StepS: 30, Buckets: []api.Interval{{At: noon, Seconds: 10}, {At: noon.Add(24 * time.Hour)}}}}},
 	} {
-		if page := written(t, r); regexp.MustCompile(`NaN</|Inf</|%!`).MatchString(page) || !strings.Contains(page, "Nothing was recorded") {
+		page := written(t, r, nil)
+		if regexp.MustCompile(`NaN</|Inf</|%!`).MatchString(page) || !strings.Contains(page, "Nothing was recorded") {
 			t.Error("an empty period is not shown as one")
 		}
 	}

@@ -57,7 +57,6 @@ var larger = map[string]struct {
 	"lab/verify/mixed.go":         {525, "one workload of many kinds"},
 
 	"internal/config/validate.go checkRouter": {75, "a list of checks"},
-	"internal/dashboard/period.go charts":     {85, "a list of charts"},
 	"internal/dashboard/state.go alertsOf":    {95, "a list of alerts"},
 	"internal/mysqld/seed.go receive":         {75, "one protocol, in order"},
 	"internal/node/lifecycle/judge.go judge":  {85, "one judgement, in order (S5)"},

@@ -127,8 +127,9 @@
     const p = { box: box, names: heads.map(h => h.textContent), values: [] };
     const width = () => Math.max(200, box.clientWidth);
     const line = function (h) {
-      const key = Number(h.dataset.key);
-      return { label: h.textContent, width: 1.5, stroke: () => colour("--k" + key % 6), dash: dashes[(key + Math.floor(key / 6)) % 6], spanGaps: false,
+      const key = Number(h.dataset.key), alpha = "earlier" in h.dataset ? 0.45 : 1;
+      return { label: h.textContent, width: 1.5, alpha: alpha, stroke: () => colour("--k" + key % 6),
+        dash: dashes[(key + Math.floor(key / 6)) % 6], spanGaps: false,
         points: { show: true, size: 4, filter: alone } };
     };
     const axis = { stroke: () => colour("--dim"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { stroke: () => colour("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
@@ -169,6 +170,7 @@
       p.swatch = (p.swatch || []).concat(function () {
         const d = c.getContext("2d"), s = line(h);
         d.clearRect(0, 0, 24, 8);
+        d.globalAlpha = s.alpha;
         d.strokeStyle = s.stroke();
         d.lineWidth = 2;
         d.setLineDash(s.dash);
