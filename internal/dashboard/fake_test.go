@@ -204,8 +204,12 @@ func healthy() *fake {
 	n2, n3 := member(2, "n2", api.RoleFollower, api.StateHealthy, data(0, 0)), member(3, "n3", api.RoleFollower, api.StateHealthy, data(0.4, 12<<20))
 	n2.Links, n3.Links = []api.LinkView{{To: "n1", RTTMS: 0.21}}, []api.LinkView{{To: "n1", RTTMS: 0.24}}
 	lead.Raft.Zone, n2.Raft.Zone, n3.Raft.Zone = "aachen", "aachen", "berlin"
-	backup := &api.BackupView{Copy: &api.BackupCopy{Place: "/mnt/backup/shop", Donor: "n2", StoredBytes: 3 << 30}, CopyAgeS: 26.5 * 3600,
-		Archive: &api.BackupArchive{Place: "/mnt/backup/shop"}, ArchiveAgeS: 4}
+	made, complete := noon.Add(-26*time.Hour-30*time.Minute), noon.Add(-4*time.Second)
+	backup := &api.BackupView{
+		Copy:        &api.BackupCopy{Place: "/mnt/backup/shop", Donor: "n2", StoredBytes: 3 << 30, Made: made},
+		CopyAgeS:    noon.Sub(made).Seconds(),
+		Archive:     &api.BackupArchive{Place: "/mnt/backup/shop", Complete: complete},
+		ArchiveAgeS: noon.Sub(complete).Seconds()}
 	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Backup: backup, Cluster: "shop", Term: 7, Leader: "n1", CommitIndex: 1841233, Generation: 1,
 		Members: []api.MemberView{lead, n2, n3}, Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}, Zones: []api.ZoneView{
 			{Zone: "aachen", Voters: 2, Leader: true, Text: "loss of zone aachen (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost, commit_zones=2 would prevent that"},

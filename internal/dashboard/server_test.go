@@ -543,3 +543,32 @@ func TestBackupTile(t *testing.T) {
 		}
 	}
 }
+
+// TestRestorable: the moments that can be restored go from the newest copy to the end of the archive of the same backup,
+// in whole seconds; if that is not known for sure, there are none.
+func TestRestorable(t *testing.T) {
+	made, complete := noon.Add(-time.Hour+time.Millisecond), noon.Add(999*time.Millisecond)
+	of := func(copied, archived string, made, complete time.Time) *api.BackupView {
+		return &api.BackupView{Copy: &api.BackupCopy{Place: copied, Made: made},
+			Archive: &api.BackupArchive{Place: archived, Complete: complete}}
+	}
+	const text = "can be restored: 2026-11-22 11:00:01Z to 2026-11-22 12:00:00Z"
+	note := backupTile(api.ClusterView{Backup: of("/b", "/b", made, complete)}).Note
+	if !strings.HasSuffix(note, " · "+text) {
+		t.Errorf("%q, want %s", note, text)
+	}
+	for name, b := range map[string]*api.BackupView{
+		"two backups":           of("/b", "s3://b/c", made, complete),
+		"no place is told":      of("", "", made, complete),
+		"no time of the copy":   of("/b", "/b", time.Time{}, complete),
+		"no end of the archive": of("/b", "/b", made, time.Time{}),
+		"archive before copy":   of("/b", "/b", complete, made),
+		"within one second":     of("/b", "/b", noon.Add(time.Millisecond), noon.Add(2*time.Millisecond)),
+		"no archive":            {Copy: of("/b", "/b", made, complete).Copy},
+		"no copy":               {Archive: of("/b", "/b", made, complete).Archive},
+	} {
+		if note := backupTile(api.ClusterView{Backup: b}).Note; strings.Contains(note, "restored") {
+			t.Errorf("%s: %q", name, note)
+		}
+	}
+}

@@ -328,8 +328,23 @@ func backupTile(v api.ClusterView) tile {
 	} else {
 		notes = append(notes, "no archive of the log is known")
 	}
+	if first, last, known := restorable(b); known {
+		notes = append(notes, fmt.Sprintf("can be restored: %s to %s", clock(first), clock(last)))
+	}
 	t.Note = strings.Join(notes, " · ")
 	return t
+}
+
+// restorable are the first and the last moment that the newest copy can be restored to, whole seconds, as
+// `trireme backup list` shows them. Not known if copy and archive may be those of two backups. A gap in the archive since
+// that copy is not seen here: the backup takes a new copy after one.
+func restorable(b *api.BackupView) (first, last time.Time, known bool) {
+	c, a := b.Copy, b.Archive
+	if c == nil || a == nil || c.Place == "" || c.Place != a.Place || c.Made.IsZero() {
+		return first, last, false
+	}
+	first, last = c.Made.Add(time.Second-1).Truncate(time.Second), a.Complete.Truncate(time.Second)
+	return first, last, !last.Before(first)
 }
 
 // ago is an age in its largest unit.
