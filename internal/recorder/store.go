@@ -54,6 +54,11 @@ func (f *Frame) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pack(text, f.At, len(f.Texts) > 0)
+}
+
+// pack makes a frame of its JSON.
+func pack(text []byte, at time.Time, texts bool) ([]byte, error) {
 	var b bytes.Buffer
 	b.Write(make([]byte, headerSize))
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
@@ -72,8 +77,8 @@ func (f *Frame) encode() ([]byte, error) {
 		return nil, fmt.Errorf("samples of %d bytes are too large", n)
 	}
 	binary.LittleEndian.PutUint32(out, uint32(n))
-	binary.LittleEndian.PutUint64(out[8:], uint64(f.At.UnixMilli()))
-	if len(f.Texts) > 0 {
+	binary.LittleEndian.PutUint64(out[8:], uint64(at.UnixMilli()))
+	if texts {
 		binary.LittleEndian.PutUint32(out[16:], flagTexts)
 	}
 	binary.LittleEndian.PutUint32(out[4:], crc32.Checksum(out[8:], castagnoli))
