@@ -47,9 +47,11 @@ func (c *benchRunCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	err = bench.Run(e.ctx, bench.RunOptions{Binary: trireme, Suites: c.Suites, Quick: c.Quick, Resume: c.Resume, Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out,
-		Version: build.Version, Say: e.progress(c.JSON), Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies, Workloads: c.Workloads,
-			Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, Workers: c.Workers, Transactions: c.Transactions, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
+	err = bench.Run(e.ctx, bench.RunOptions{Binary: trireme, Suites: c.Suites, Quick: c.Quick, Resume: c.Resume,
+		Fresh: c.Fresh, MySQL: c.Mysqld, Dir: c.Dir, Out: c.Out, Version: build.Version, Say: e.progress(c.JSON),
+		Settings: bench.Settings{Systems: c.Systems, AllVariants: c.AllVariants, Topologies: c.Topologies,
+			Workloads: c.Workloads, Cases: c.Cases, Threads: c.Threads, Rounds: c.Rounds, Repeats: c.Repeats, Workers: c.Workers,
+			Transactions: c.Transactions, WarmupSeconds: int(c.Warmup.Seconds()), Seconds: int(c.Time.Seconds()), CPUs: c.CPUs,
 			Tables: c.Tables, Rows: c.Rows}})
 	if c.JSON && err == nil {
 		return digest(e, c.Out)

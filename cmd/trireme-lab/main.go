@@ -66,8 +66,8 @@ func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := &env{ctx: ctx, out: out, errOut: errOut, json: cli.AsksJSON(args)}
-	return cli.Program{Name: program, Description: "Tests and measures Trireme on this machine.", Commands: new(commands), Env: e,
-		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
+	return cli.Program{Name: program, Description: "Tests and measures Trireme on this machine.", Commands: new(commands),
+		Env: e, Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
 }
 
 // report prints an error, and gives the exit code. With --json a program finds the same on standard output.
@@ -109,8 +109,8 @@ var intro string
 
 var manual = cli.Manual{
 	Intro: intro,
-	ExitCodes: [][2]string{{"0", "Done."}, {"1", "Failed, or a promise was broken."}, {"2", "The command line is wrong; nothing was done."},
-		{"3", "A cluster does not answer."}},
+	ExitCodes: [][2]string{{"0", "Done."}, {"1", "Failed, or a promise was broken."},
+		{"2", "The command line is wrong; nothing was done."}, {"3", "A cluster does not answer."}},
 	Environment: [][2]string{
 		{"MYSQLD", "mysqld to run, when --mysqld is not given."},
 		{"TRIREME_BINARY", "The program trireme to measure, in place of the one in this program's directory, or in PATH."},

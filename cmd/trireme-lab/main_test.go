@@ -19,7 +19,8 @@ func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){program: main
 // TestScripts runs testdata/script.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script",
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": script.Exits, "fails": script.Fails, "field": script.Field}})
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": script.Exits, "fails": script.Fails, "field": script.Field}})
 }
 
 func declarations(t *testing.T) *kong.Application {
@@ -35,7 +36,8 @@ func declarations(t *testing.T) *kong.Application {
 func TestHelp(t *testing.T) {
 	for _, v := range cli.Verbs(declarations(t).Node)[1:] {
 		var out strings.Builder
-		if code := run(append(strings.Fields(v.Path()), "--help"), &out, &out); code != 0 || !strings.HasPrefix(out.String(), "Usage: trireme-lab "+v.Path()) {
+		if code := run(append(strings.Fields(v.Path()), "--help"), &out, &out); code != 0 ||
+			!strings.HasPrefix(out.String(), "Usage: trireme-lab "+v.Path()) {
 			t.Errorf("%s --help: %d %s", v.Path(), code, out.String())
 		}
 		if !strings.HasSuffix(v.Help, ".") {

@@ -58,8 +58,10 @@ func (c *verifyClusterCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	v, err := campaign.Run(e.ctx, campaign.Options{Binary: trireme, System: c.System, Nodes: c.Nodes, Loggers: c.Loggers, Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Kinds: kinds, Seed: c.Seed,
-		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld, Build: build, Say: e.progress(c.JSON)})
+	v, err := campaign.Run(e.ctx, campaign.Options{Binary: trireme, System: c.System, Nodes: c.Nodes, Loggers: c.Loggers,
+		Learners: c.Learners, Swarm: c.Swarm, Durability: c.Durability, Topology: c.Topology, Kinds: kinds, Seed: c.Seed,
+		Faults: c.Faults, Time: c.Time, Dir: c.Dir, State: stateFile(c.Out, campaign.StateName), MySQL: c.Mysqld,
+		Build: build, Say: e.progress(c.JSON)})
 	if errors.Is(err, campaign.ErrUsage) {
 		return usagef("%s", strings.TrimPrefix(err.Error(), campaign.ErrUsage.Error()+": "))
 	}
@@ -101,7 +103,8 @@ func (c *verifySimCmd) Run(e *env) error {
 	if c.Seeds < 1 || c.Jobs < 1 {
 		return usagef("--seeds and --jobs are from 1 on")
 	}
-	counted, err := campaign.Simulate(e.ctx, campaign.Simulation{From: c.From, Seeds: c.Seeds, Jobs: c.Jobs, State: stateFile(c.Out, campaign.SimulationName), Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
+	counted, err := campaign.Simulate(e.ctx, campaign.Simulation{From: c.From, Seeds: c.Seeds, Jobs: c.Jobs,
+		State: stateFile(c.Out, campaign.SimulationName), Build: campaign.ThisBuild(buildVersion()), Say: e.progress(c.JSON)})
 	if c.JSON && (err == nil || counted.Count > 0 || len(counted.Violations) > 0) {
 		err = errors.Join(err, printJSON(e.out, counted))
 	}

@@ -192,13 +192,16 @@ func (c *adoptCmd) printResult(e *env, n config.Node, res adopt.Result) {
 		fmt.Fprintf(e.out, "Node %s of the new cluster %s is in %s, with the server's data.\n", n.Name, n.Cluster, n.Dir)
 		fmt.Fprintf(e.out, "The operator's credential is %s; keep it safe.\n", res.CredentialFile)
 	} else {
-		fmt.Fprintf(e.out, "Node %s is a member (nodes are %s), with the server's data in %s.\n", n.Name, strings.Join(res.Members, " "), n.Dir)
+		fmt.Fprintf(e.out, "Node %s is a member (nodes are %s), with the server's data in %s.\n", n.Name,
+			strings.Join(res.Members, " "), n.Dir)
 	}
-	fmt.Fprintf(e.out, "The old binary logs are in %s; keep them for point-in-time recovery to moments before now.\n", c.Dir+"/before-adopt")
+	fmt.Fprintf(e.out, "The old binary logs are in %s; keep them for point-in-time recovery to moments before now.\n",
+		c.Dir+"/before-adopt")
 	for _, f := range res.Left {
 		fmt.Fprintf(e.out, "On another file system, left where it is: %s\n", f)
 	}
-	fmt.Fprintf(e.out, "\nWrites are closed since %s. Open them  %s\n", res.Closed.Format(time.TimeOnly), startCommand(res.ConfigFile))
+	fmt.Fprintf(e.out, "\nWrites are closed since %s. Open them  %s\n", res.Closed.Format(time.TimeOnly),
+		startCommand(res.ConfigFile))
 	if res.CredentialFile != "" {
 		fmt.Fprintf(e.out, "then, for each replica                   trireme add NAME%s\n", apiFlag(n))
 		fmt.Fprintf(e.out, "and on its host                          trireme adopt … TOKEN\n")

@@ -28,7 +28,9 @@ func (c *adviseCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	view, err := ask(c.remote, e, reads, func(client *api.Client, ctx context.Context) (api.ClusterView, error) { return client.Cluster(ctx) })
+	view, err := ask(c.remote, e, reads, func(client *api.Client, ctx context.Context) (api.ClusterView, error) {
+		return client.Cluster(ctx)
+	})
 	if err != nil {
 		return err
 	}
@@ -67,6 +69,6 @@ func printAdvice(e *env, facts advise.Facts, findings []advise.Finding) {
 			}
 		}
 	}
-	fmt.Fprintf(e.out, "%s of %s and %s were looked at: %s\n", count(len(facts.Tables), "table", "tables"), facts.View.Leader, count(len(facts.Nodes)-1, "follower", "followers"),
-		count(len(findings), "finding", "findings"))
+	fmt.Fprintf(e.out, "%s of %s and %s were looked at: %s\n", count(len(facts.Tables), "table", "tables"),
+		facts.View.Leader, count(len(facts.Nodes)-1, "follower", "followers"), count(len(findings), "finding", "findings"))
 }

@@ -11,7 +11,8 @@ import (
 	"trireme/internal/api"
 )
 
-// writeAPI writes docs/api.md: the verbs and queries as they are declared, with the fields of what they take and answer.
+// writeAPI writes docs/api.md: the verbs and queries as they are declared, with the fields of what they take and
+// answer.
 func writeAPI(w io.Writer) {
 	all := api.Requests()
 	fmt.Fprint(w, apiIntro, "| request | role | answered by | what it does |\n|-|-|-|-|\n")

@@ -77,7 +77,8 @@ func (c *backupTakeCmd) Run(e *env) error {
 		}{to.String(), lineOf(res.Base), res.Reached})
 	}
 	if b := res.Base; b != nil {
-		fmt.Fprintf(e.out, "The copy %s of %s is in %s: %d MiB, %d MiB compressed.\n", b.Name, b.Donor, to, b.Bytes>>20, b.Stored>>20)
+		fmt.Fprintf(e.out, "The copy %s of %s is in %s: %d MiB, %d MiB compressed.\n", b.Name, b.Donor, to, b.Bytes>>20,
+			b.Stored>>20)
 	}
 	fmt.Fprintf(e.out, "The log is archived up to entry %d%s.\n", res.Reached.Index, newestText(res.Reached.Newest))
 	printGTIDs(e, res.Reached.GTIDs)
@@ -87,8 +88,8 @@ func (c *backupTakeCmd) Run(e *env) error {
 // tellLimit is how long a backup waits for its daemon to take its word.
 const tellLimit = 5 * time.Second
 
-// teller tells the node's daemon what was made, by the right of a node, which the rest of a backup does not need. Who looks
-// at the cluster sees how old the archive is; so only of a copy it is said that nobody heard of it.
+// teller tells the node's daemon what was made, by the right of a node, which the rest of a backup does not need. Who
+// looks at the cluster sees how old the archive is; so only of a copy it is said that nobody heard of it.
 func teller(e *env, src backup.Source, p *progressLine) (tell func(api.BackupReport), done func()) {
 	client := api.NewClient(src.Daemon.URL(), src.Secrets.APIToken, pki.FilesTLS(src.Node.TLSDir()))
 	return func(r api.BackupReport) {
@@ -210,7 +211,8 @@ func progressText(stage string, from, done, total uint64, unit string, took time
 	text := fmt.Sprintf("%s: %d%s", stage, done, unit)
 	if total > 0 {
 		full := int(min(done, total) * barWidth / total)
-		text = fmt.Sprintf("%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), done, total, unit)
+		text = fmt.Sprintf("%s: [%s%s] %d of %d%s", stage, strings.Repeat("#", full), strings.Repeat(".", barWidth-full),
+			done, total, unit)
 	}
 	if took < time.Second || done == from {
 		return text
@@ -218,7 +220,8 @@ func progressText(stage string, from, done, total uint64, unit string, took time
 	rate := float64(done-from) / took.Seconds()
 	text += fmt.Sprintf(", %.0f%s/s", rate, unit)
 	if done < total {
-		text += fmt.Sprintf(", about %v left", time.Duration(float64(total-done)/rate*float64(time.Second)).Round(time.Second))
+		text += fmt.Sprintf(", about %v left", time.Duration(float64(total-done)/rate*float64(time.Second)).
+			Round(time.Second))
 	}
 	return text
 }
@@ -261,7 +264,8 @@ func lineOf(b *backup.Base) *baseLine {
 	if b == nil {
 		return nil
 	}
-	return &baseLine{Name: b.Name, Donor: b.Donor, MySQL: b.MySQL, From: b.Last, Bytes: b.Bytes, Stored: b.Stored, Made: b.Made}
+	return &baseLine{Name: b.Name, Donor: b.Donor, MySQL: b.MySQL, From: b.Last, Bytes: b.Bytes, Stored: b.Stored,
+		Made: b.Made}
 }
 
 // Run lists.
@@ -299,14 +303,16 @@ func (c *backupListCmd) Run(e *env) error {
 			Damaged  []backup.Problem `json:"damaged"`
 		}{have.Cluster, lines, len(have.Segments), bytes, have.Reached, append([]backup.Problem{}, have.Damaged...)})
 	}
-	fmt.Fprintf(e.out, "backup of cluster %s · %s · log in %s, %d MiB\n", have.Cluster, copies(len(lines)), count(len(have.Segments), "segment", "segments"), bytes>>20)
+	fmt.Fprintf(e.out, "backup of cluster %s · %s · log in %s, %d MiB\n", have.Cluster, copies(len(lines)),
+		count(len(have.Segments), "segment", "segments"), bytes>>20)
 	rows := [][]string{{"COPY", "OF", "MYSQL", "MIB", "STORED", "RESTORABLE"}}
 	for _, l := range lines {
 		restorable := momentsText(l.Since, l.Until, l.From, l.To)
 		if l.Problem != "" {
 			restorable = e.bad("none: ") + l.Problem
 		}
-		rows = append(rows, []string{l.Name, l.Donor, l.MySQL, fmt.Sprint(l.Bytes >> 20), fmt.Sprint(l.Stored >> 20), restorable})
+		rows = append(rows, []string{l.Name, l.Donor, l.MySQL, fmt.Sprint(l.Bytes >> 20), fmt.Sprint(l.Stored >> 20),
+			restorable})
 	}
 	if len(lines) > 0 {
 		printTable(e.out, rows)
@@ -368,7 +374,8 @@ func printProblems(e *env, problems []backup.Problem) {
 func copies(n int) string { return count(n, "copy", "copies") }
 
 func printVerification(e *env, v *backup.Verification) {
-	fmt.Fprintf(e.out, "backup of cluster %s: %s and %s of log read, %d MiB\n", v.Cluster, copies(v.Bases), count(v.Segments, "segment", "segments"), v.Bytes>>20)
+	fmt.Fprintf(e.out, "backup of cluster %s: %s and %s of log read, %d MiB\n", v.Cluster, copies(v.Bases),
+		count(v.Segments, "segment", "segments"), v.Bytes>>20)
 	var names []string
 	for name := range v.Restorable {
 		names = append(names, name)
@@ -423,7 +430,8 @@ func printPruned(e *env, p *backup.Pruned, dry bool) {
 	if dry {
 		verb = "to remove"
 	}
-	fmt.Fprintf(e.out, "%s: %s and %s of log, %d MiB\n", verb, copies(len(p.Copies)), count(p.Segments, "segment", "segments"), p.Bytes>>20)
+	fmt.Fprintf(e.out, "%s: %s and %s of log, %d MiB\n", verb, copies(len(p.Copies)),
+		count(p.Segments, "segment", "segments"), p.Bytes>>20)
 	for _, name := range p.Copies {
 		fmt.Fprintf(e.out, "%s the copy %s\n", verb, name)
 	}

@@ -59,7 +59,8 @@ func (c certFiles) load() (config.Node, *pki.Bundle, error) {
 
 // show prints what is in the files now.
 func (c certFiles) show(e *env, n config.Node, b *pki.Bundle) error {
-	v := certView{Node: b.Identity().Name, Cluster: b.Identity().Cluster, File: filepath.Join(n.TLSDir(), pki.NodeCertFile), CA: b.CADigest()}
+	v := certView{Node: b.Identity().Name, Cluster: b.Identity().Cluster,
+		File: filepath.Join(n.TLSDir(), pki.NodeCertFile), CA: b.CADigest()}
 	own, err := readCertificate(v.File)
 	if err != nil {
 		return err
@@ -82,7 +83,8 @@ func (c certFiles) show(e *env, n config.Node, b *pki.Bundle) error {
 	}
 	printTable(e.out, [][]string{
 		{"node", v.Node + " of cluster " + v.Cluster}, {"file", v.File}, {"serial", v.Serial}, {"names", fmt.Sprint(v.Hosts)},
-		{"from", v.From.Format(time.DateOnly)}, {"until", until}, {"CA until", v.CAUntil.Format(time.DateOnly)}, {"CA SHA-256", v.CA}})
+		{"from", v.From.Format(time.DateOnly)}, {"until", until}, {"CA until", v.CAUntil.Format(time.DateOnly)},
+		{"CA SHA-256", v.CA}})
 	return nil
 }
 
@@ -129,7 +131,8 @@ func (c *certRenewCmd) Run(e *env) error {
 	if err := c.show(e, n, b); err != nil || c.JSON {
 		return err
 	}
-	fmt.Fprintln(e.out, "\nRestart this node's daemon to show it to the others, one node after the other, the leader last.")
+	fmt.Fprintln(e.out,
+		"\nRestart this node's daemon to show it to the others, one node after the other, the leader last.")
 	return nil
 }
 
@@ -140,7 +143,9 @@ func ownsDir(dir string) error {
 		return err
 	}
 	if owner := st.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d and you are %d: run this as that user, so that the daemon can read the new key", dir, owner, os.Geteuid())
+		return fmt.Errorf(
+			"%s belongs to user %d and you are %d: run this as that user, so that the daemon can read the new key", dir, owner,
+			os.Geteuid())
 	}
 	return nil
 }

@@ -86,8 +86,9 @@ func (c *checkCmd) once(e *env) error {
 	}
 	defer client.Close()
 	line := &progressLine{w: e.errOut}
-	o := check.Options{Cluster: check.Ask{Client: client}, User: c.User, Password: password, Only: c.Table, Share: c.Share, MaxLag: c.MaxLag, MaxBusy: c.MaxRunning, State: c.State,
-		Say: line.say, Progress: func(p check.Progress) { line.show(checkText(p)) }}
+	o := check.Options{Cluster: check.Ask{Client: client}, User: c.User, Password: password, Only: c.Table, Share: c.Share,
+		MaxLag: c.MaxLag, MaxBusy: c.MaxRunning, State: c.State, Say: line.say,
+		Progress: func(p check.Progress) { line.show(checkText(p)) }}
 	res, err := check.Run(e.ctx, o)
 	if err == nil && c.Repair && len(res.Differences) > 0 {
 		line.end()
@@ -134,13 +135,16 @@ func printCheck(w io.Writer, r check.Result) {
 	}
 	verdict := "are equal"
 	if !r.OK() {
-		verdict = "were compared: " + count(len(r.Differences), "difference", "differences") + ", " + fmt.Sprint(len(r.NotChecked)) + " not checked"
+		verdict = "were compared: " + count(len(r.Differences), "difference", "differences") + ", " +
+			fmt.Sprint(len(r.NotChecked)) + " not checked"
 	}
-	fmt.Fprintf(w, "%s, %d rows on %s %s (%v; %s looked at under a lock)\n", count(r.Tables, "table", "tables"), r.Rows, strings.Join(r.Nodes, " "), verdict,
-		r.Ended.Sub(r.Began).Round(100*time.Millisecond), count(r.Locked, "range was", "ranges were"))
+	fmt.Fprintf(w, "%s, %d rows on %s %s (%v; %s looked at under a lock)\n", count(r.Tables, "table", "tables"), r.Rows,
+		strings.Join(r.Nodes, " "), verdict, r.Ended.Sub(r.Began).Round(100*time.Millisecond),
+		count(r.Locked, "range was", "ranges were"))
 }
 
 // checkText says how far a check is.
 func checkText(p check.Progress) string {
-	return fmt.Sprintf("%s: %d of about %d rows, %.0f rows/s, about %v left", p.Table, p.Rows, p.TotalRows, p.RowsPerSec, p.Left.Round(time.Second))
+	return fmt.Sprintf("%s: %d of about %d rows, %.0f rows/s, about %v left", p.Table, p.Rows, p.TotalRows, p.RowsPerSec,
+		p.Left.Round(time.Second))
 }

@@ -62,7 +62,8 @@ func TestEveryVerbThatPrintsHasJSON(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, v := range cli.Verbs(declarations(t).Node)[1:] {
 		var out strings.Builder
-		if code := run(append(strings.Fields(v.Path()), "--help"), os.Stdin, &out, &out); code != 0 || !strings.HasPrefix(out.String(), "Usage: trireme "+v.Path()) {
+		if code := run(append(strings.Fields(v.Path()), "--help"), os.Stdin, &out, &out); code != 0 ||
+			!strings.HasPrefix(out.String(), "Usage: trireme "+v.Path()) {
 			t.Errorf("%s --help: %d %s", v.Path(), code, out.String())
 		}
 		for line := range strings.Lines(out.String()) {
@@ -155,7 +156,8 @@ func TestCommonFlags(t *testing.T) {
 	if err := manual.Markdown(&b, declarations(t)); err != nil {
 		t.Fatal(err)
 	}
-	if page := b.String(); strings.Count(page, "| `--token-file=FILE` |") != 1 || strings.Count(page, "(#common-flags)") < 30 ||
+	if page := b.String(); strings.Count(page, "| `--token-file=FILE` |") != 1 ||
+		strings.Count(page, "(#common-flags)") < 30 ||
 		!strings.Contains(page, "| `--cluster=\"main\"` | Name of the cluster. |") {
 		t.Error("the page repeats common flags, lacks the links to them, or leaves out another flag of their name")
 	}
@@ -323,7 +325,8 @@ func TestSeedText(t *testing.T) {
 	}{
 		{nil, ""},
 		{&api.SeedView{From: "db2"}, " (db2)"},
-		{&api.SeedView{From: "db2", DoneBytes: 512 << 20, TotalBytes: 2048 << 20, BytesPerSecond: 96 << 20, Stage: "file copy"},
+		{&api.SeedView{From: "db2", DoneBytes: 512 << 20, TotalBytes: 2048 << 20, BytesPerSecond: 96 << 20,
+			Stage: "file copy"},
 			" [#####...............] 512 of about 2048 MiB from db2, 96 MiB/s, about 16s left, file copy"},
 		{&api.SeedView{From: "db2", TotalBytes: 2048 << 20}, " [....................] 0 of about 2048 MiB from db2"},
 		{&api.SeedView{From: "db2", DoneBytes: 9 << 20, TotalBytes: 8 << 20, BytesPerSecond: 4 << 20},

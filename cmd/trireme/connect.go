@@ -211,7 +211,9 @@ func ask[T any](r remote, e *env, what intent, f func(*api.Client, context.Conte
 
 // have asks for a change.
 func have[Req, Res any](r remote, e *env, verb api.Verb[Req, Res], req Req) (Res, error) {
-	return ask(r, e, changes, func(client *api.Client, ctx context.Context) (Res, error) { return verb.Ask(ctx, client, req) })
+	return ask(r, e, changes, func(client *api.Client, ctx context.Context) (Res, error) {
+		return verb.Ask(ctx, client, req)
+	})
 }
 
 // look asks for something to look at.

@@ -42,7 +42,8 @@ func TestRemember(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.asked.remember(api.ClusterView{Cluster: tc.in, Members: []api.MemberView{
-				{Name: "db1", Daemon: api.DaemonView{API: "db1:8008"}}, {Name: "db2", Daemon: api.DaemonView{API: "db2:8008"}}, {Name: "new"}}})
+				{Name: "db1", Daemon: api.DaemonView{API: "db1:8008"}}, {Name: "db2", Daemon: api.DaemonView{API: "db2:8008"}},
+				{Name: "new"}}})
 			stored, err := setup.Credentials("")
 			if err != nil || len(stored) != 1 || !slices.Equal(stored[0].API, tc.want) {
 				t.Errorf("%+v, %v", stored, err)

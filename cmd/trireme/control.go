@@ -39,7 +39,8 @@ func (c *trxPolicy) wait() (time.Duration, error) {
 	text, found := strings.CutPrefix(c.OnOpenTrx, "wait=")
 	d, err := time.ParseDuration(text)
 	if !found || err != nil || d < 0 || d > api.MaxTrxWait {
-		return 0, usagef("--on-open-trx=%s is neither \"kill\" nor \"wait=TIME\" with a time up to %v, such as wait=2s", c.OnOpenTrx, api.MaxTrxWait)
+		return 0, usagef("--on-open-trx=%s is neither \"kill\" nor \"wait=TIME\" with a time up to %v, such as wait=2s",
+			c.OnOpenTrx, api.MaxTrxWait)
 	}
 	return d, nil
 }
@@ -50,13 +51,15 @@ func (c *switchoverCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.SwitchoverResult, err error) {
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.SwitchoverResult,
+		err error) {
 		if c.To != "" {
 			if err := checkNode(ctx, client, c.To); err != nil {
 				return res, err
 			}
 		}
-		return api.Switchover.Ask(ctx, client, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+		return api.Switchover.Ask(ctx, client, api.SwitchoverRequest{To: c.To, DryRun: c.DryRun, IfTerm: c.IfTerm,
+			OpenTrxWait: &wait})
 	})
 	if err != nil {
 		return err
@@ -76,7 +79,8 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 	if !res.DryRun {
 		fmt.Fprintln(e.out, res.Text())
 		if res.OpenCount > 0 {
-			fmt.Fprintf(e.out, "%s rolled back, since still open after %v:\n", count(res.OpenCount, "transaction was", "transactions were"), wait)
+			fmt.Fprintf(e.out, "%s rolled back, since still open after %v:\n", count(res.OpenCount, "transaction was",
+				"transactions were"), wait)
 			printTransactions(e, res)
 		}
 		return
@@ -96,7 +100,8 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 		}
 		if res.TiedSessions != nil {
 			n, why := api.TiedText(res.TiedSessions)
-			for _, line := range wrap(count(n, "session", "sessions")+" would end, which cannot be carried over: "+why, maxColumns) {
+			for _, line := range wrap(count(n, "session", "sessions")+" would end, which cannot be carried over: "+why,
+				maxColumns) {
 				fmt.Fprintln(e.out, line)
 			}
 		}
@@ -119,7 +124,8 @@ func count(n int, one, many string) string {
 
 func printTransactions(e *env, res api.SwitchoverResult) {
 	for _, t := range res.OpenTransactions {
-		fmt.Fprintf(e.out, "  %s@%s, open for %d s, %s", t.User, t.Host, t.AgeS, count(int(t.Rows), "row changed", "rows changed"))
+		fmt.Fprintf(e.out, "  %s@%s, open for %d s, %s", t.User, t.Host, t.AgeS,
+			count(int(t.Rows), "row changed", "rows changed"))
 		if t.Statement != "" {
 			fmt.Fprintf(e.out, ": %s", strings.Join(strings.Fields(t.Statement), " "))
 		}
@@ -173,7 +179,8 @@ func (c *historyCmd) Run(e *env) error {
 }
 
 func printEvent(w io.Writer, ev api.Event) {
-	head := fmt.Sprintf("%s  term %-4d %-4s %-10s ", ev.Time.Local().Format("2006-01-02 15:04:05.000"), ev.Term, ev.Node, ev.Kind)
+	head := fmt.Sprintf("%s  term %-4d %-4s %-10s ", ev.Time.Local().Format("2006-01-02 15:04:05.000"), ev.Term, ev.Node,
+		ev.Kind)
 	text := ev.Message
 	if ev.By != "" {
 		text += ", by " + ev.By
@@ -206,9 +213,11 @@ func rolledBackText(from string, r *api.RolledBack) string {
 		return "what " + from + " rolled back is known when its mysqld has rejoined"
 	}
 	if r.More {
-		return fmt.Sprintf("%s rolled back at least %s, none acknowledged: %s …", from, count(int(r.Count), "transaction", "transactions"), r.GTIDs)
+		return fmt.Sprintf("%s rolled back at least %s, none acknowledged: %s …", from,
+			count(int(r.Count), "transaction", "transactions"), r.GTIDs)
 	}
-	return fmt.Sprintf("%s rolled back %s, none acknowledged: %s", from, count(int(r.Count), "transaction", "transactions"), r.GTIDs)
+	return fmt.Sprintf("%s rolled back %s, none acknowledged: %s", from,
+		count(int(r.Count), "transaction", "transactions"), r.GTIDs)
 }
 
 // addCmd is `trireme add`.
@@ -225,7 +234,8 @@ func (c *addCmd) Run(e *env) error {
 	if err := config.CheckName("node", c.Name); err != nil {
 		return usagef("%v", err)
 	}
-	res, err := have(c.remote, e, api.NewJoinToken, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL, IfTerm: c.IfTerm})
+	res, err := have(c.remote, e, api.NewJoinToken, api.JoinTokenRequest{Name: c.Name, Role: c.Role, TTL: c.TTL,
+		IfTerm: c.IfTerm})
 	if err != nil {
 		return err
 	}
@@ -239,7 +249,9 @@ func (c *addCmd) Run(e *env) error {
 	fmt.Fprintf(e.out, "On the new host, before %s, run:\n\n  trireme join --name %s%s --host %[2]s -\n\n",
 		res.Expires.Local().Format("2006-01-02 15:04"), c.Name, role)
 	fmt.Fprintf(e.out, "--host is the name or address by which the other nodes reach it.\n")
-	fmt.Fprintf(e.out, "It reads this token from its standard input; an argument could be seen by every account of that host:\n\n%s\n\n", res.Token)
+	fmt.Fprintf(e.out,
+		"It reads this token from its standard input; an argument could be seen by every account of that host:\n\n%s\n\n",
+		res.Token)
 	fmt.Fprintf(e.out, "The token works once. Anybody who has it can become a node and read all data.\n")
 	return nil
 }

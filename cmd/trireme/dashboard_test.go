@@ -28,7 +28,8 @@ func TestDashboard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: withLeader()}, TLS: bundle.ServerJoinTLS(), NodeToken: "x"})
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: &fake{view: withLeader()},
+		TLS: bundle.ServerJoinTLS(), NodeToken: "x"})
 	pages := dashboard.New(dashboard.Options{Cluster: "prod", Source: s.Console(), Stopping: s.Stopping()})
 	s.SetPages(pages)
 	if err := s.Start(); err != nil {
@@ -37,14 +38,16 @@ func TestDashboard(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close(t.Context()); pages.Close() })
 
 	file := filepath.Join(t.TempDir(), "credential")
-	b, _ := json.Marshal(setup.Credential{Cluster: "prod", Token: "secret", CA: string(ca.CertPEM()), API: []string{s.Addr()}})
+	b, _ := json.Marshal(setup.Credential{Cluster: "prod", Token: "secret", CA: string(ca.CertPEM()),
+		API: []string{s.Addr()}})
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out, errOut bytes.Buffer
 	for _, args := range [][]string{{"--ca"}, nil} {
 		out.Reset()
-		if code := run(append([]string{"dashboard", "--api", "http://" + s.Addr(), "--token-file", file}, args...), strings.NewReader(""), &out, &errOut); code != 0 {
+		if code := run(append([]string{"dashboard", "--api", "http://" + s.Addr(), "--token-file", file}, args...),
+			strings.NewReader(""), &out, &errOut); code != 0 {
 			t.Fatalf("exit code %d: %s", code, errOut.String())
 		}
 		if len(args) > 0 && out.String() != string(ca.CertPEM()) {
@@ -59,7 +62,8 @@ func TestDashboard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	browser := &http.Client{Transport: &http.Transport{TLSClientConfig: trust},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer browser.CloseIdleConnections()
 	for i, want := range []int{http.StatusSeeOther, http.StatusUnauthorized} {
 		res, err := browser.PostForm(link[1], url.Values{"token": {link[2]}})

@@ -39,7 +39,9 @@ func (c *delayCmd) Run(e *env) error {
 	}
 	if req.GTID != "" {
 		if _, err := gtid.ParseGTID(req.GTID); err != nil {
-			return usagef("%q is no GTID such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:4711 (`trireme delay %s` says which is next): %v", req.GTID, c.Node, err)
+			return usagef(
+				"%q is no GTID such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:4711 (`trireme delay %s` says which is next): %v",
+				req.GTID, c.Node, err)
 		}
 	}
 	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.DelayResult, err error) {
@@ -63,7 +65,8 @@ func delayText(name string, v api.DelayView) string {
 	text := fmt.Sprintf("%s is delayed by %v as configured", name, config.Duration(seconds(v.Seconds)))
 	switch {
 	case v.Missed:
-		text += fmt.Sprintf(": it is stopped, and its data holds %s, which it was to stop before, as a copy of another node's", v.GTID)
+		text += fmt.Sprintf(
+			": it is stopped, and its data holds %s, which it was to stop before, as a copy of another node's", v.GTID)
 	case v.Stopped && v.Order == api.OrderStopBefore:
 		text += ": it has STOPPED just before " + v.GTID
 	case v.Stopped && v.GTID != "":
@@ -77,10 +80,12 @@ func delayText(name string, v api.DelayView) string {
 	case v.Order == api.OrderApplyNow:
 		text += ", but applies what is committed without delay until `trireme delay " + name + " --resume`"
 	case v.Next != "":
-		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).Round(time.Second))
+		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).
+			Round(time.Second))
 	}
 	if v.BehindBytes > 0 {
-		text += fmt.Sprintf("; it lags by %v, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second), float64(v.BehindBytes)/(1<<20))
+		text += fmt.Sprintf("; it lags by %v, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second),
+			float64(v.BehindBytes)/(1<<20))
 	}
 	return text
 }

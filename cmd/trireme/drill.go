@@ -28,8 +28,8 @@ func (c *backupDrillCmd) Run(e *env) error {
 	}
 	p := &progressLine{w: e.errOut}
 	o := backup.DrillOptions{Scratch: cmp.Or(c.Scratch, os.TempDir())}
-	o.RestoreOptions = backup.RestoreOptions{From: from, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: 3306, Say: p.say, Done: p.stage,
-		Logger: e.warnings()}
+	o.RestoreOptions = backup.RestoreOptions{From: from, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: 3306, Say: p.say,
+		Done: p.stage, Logger: e.warnings()}
 	if !c.NoCompare {
 		src, err := backupSource(c.Config)
 		if err != nil {
@@ -58,8 +58,8 @@ func (c *backupDrillCmd) Run(e *env) error {
 }
 
 func (c *backupDrillCmd) print(e *env, d *backup.Drilled) {
-	e.say("Restored from the copy %s: %d MiB, up to entry %d%s, in %.1f s; %d tables were read in %.1f s.", d.Base, d.Bytes>>20, d.Index,
-		newestText(d.Newest), d.RestoreSeconds, d.Tables, d.ReadSeconds)
+	e.say("Restored from the copy %s: %d MiB, up to entry %d%s, in %.1f s; %d tables were read in %.1f s.", d.Base,
+		d.Bytes>>20, d.Index, newestText(d.Newest), d.RestoreSeconds, d.Tables, d.ReadSeconds)
 	printGTIDs(e, d.GTIDs)
 	for _, x := range d.Differences {
 		fmt.Fprintf(e.out, "%s %s %s\n", e.bad("DIFFERENT"), x.Table, x.What)

@@ -18,7 +18,8 @@ type failoverCmd struct {
 
 // Run asks first who it would be, has that confirmed, and asks for exactly that.
 func (c *failoverCmd) Run(e *env) error {
-	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.FailoverResult, err error) {
+	res, err := ask(c.remote, e, changes, func(client *api.Client, ctx context.Context) (res api.FailoverResult,
+		err error) {
 		if c.To != "" {
 			if err := checkNode(ctx, client, c.To); err != nil {
 				return res, err

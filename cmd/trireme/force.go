@@ -59,11 +59,13 @@ func (c *forceCmd) Run(e *env) error {
 		}
 		return err
 	}
-	fmt.Fprintf(e.out, "Generation %d of cluster %s is decided, in term %d, from %s's log.\n", rep.NewGeneration, rep.Cluster, rep.NewTerm, rep.Source)
+	fmt.Fprintf(e.out, "Generation %d of cluster %s is decided, in term %d, from %s's log.\n", rep.NewGeneration,
+		rep.Cluster, rep.NewTerm, rep.Source)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.out, "%s takes writes. See `trireme status` and `trireme history`; add nodes again with `trireme add`.\n", leader)
+	fmt.Fprintf(e.out,
+		"%s takes writes. See `trireme status` and `trireme history`; add nodes again with `trireme add`.\n", leader)
 	return nil
 }
 
@@ -108,7 +110,8 @@ func (c *forceCmd) await(e *env, rep api.ForceReport) (leader string, err error)
 		return v.Generation >= rep.NewGeneration && v.Leader != ""
 	})
 	if !seen {
-		return "", api.Errorf(api.KindTimeout, "generation %d is decided, but no leader of it takes writes after %v", rep.NewGeneration, forcePatience).
+		return "", api.Errorf(api.KindTimeout, "generation %d is decided, but no leader of it takes writes after %v",
+			rep.NewGeneration, forcePatience).
 			With("see `trireme status --api %s` and the daemon's log there", rep.SourceAPI)
 	}
 	return leader, nil
@@ -129,7 +132,8 @@ func printForce(e *env, rep api.ForceReport) {
 		if s.Name == rep.Source {
 			what += ", its log counts"
 		}
-		rows = append(rows, []string{s.Name, "yes", s.Role, fmt.Sprint(s.Term), fmt.Sprint(s.LastIndex), fmt.Sprint(s.LastTerm), fmt.Sprint(s.Commit), what})
+		rows = append(rows, []string{s.Name, "yes", s.Role, fmt.Sprint(s.Term), fmt.Sprint(s.LastIndex),
+			fmt.Sprint(s.LastTerm), fmt.Sprint(s.Commit), what})
 	}
 	for _, m := range rep.GivenUp {
 		rows = append(rows, []string{m.Name, "no", m.Role, "-", "-", "-", "-", "given up"})
@@ -151,7 +155,8 @@ func printForce(e *env, rep api.ForceReport) {
 	para(rep.Loss)
 	for _, s := range rep.Survivors {
 		if s.Drops != "" {
-			para(fmt.Sprintf("%s drops what %s does not have and what was never committed: %s", s.Name, rep.Source, strings.ReplaceAll(s.Drops, ",", ", ")))
+			para(fmt.Sprintf("%s drops what %s does not have and what was never committed: %s", s.Name, rep.Source,
+				strings.ReplaceAll(s.Drops, ",", ", ")))
 		}
 	}
 	para("Kept GTIDs: " + cmp.Or(strings.ReplaceAll(rep.GTIDs, ",", ", "), "none"))

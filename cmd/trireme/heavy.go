@@ -11,8 +11,9 @@ import (
 func heavyLines(v api.ClusterView) []string {
 	var out []string
 	if f := v.Flow; f != nil && f.DelaySeconds > 0 {
-		out = append(out, fmt.Sprintf("commits are slowed by %s each: %s needs %.1f s for what it has still to apply, lag_objective is %v", millis(f.DelaySeconds), f.Node, f.BacklogSeconds,
-			seconds(f.ObjectiveSeconds)))
+		out = append(out,
+			fmt.Sprintf("commits are slowed by %s each: %s needs %.1f s for what it has still to apply, lag_objective is %v",
+				millis(f.DelaySeconds), f.Node, f.BacklogSeconds, seconds(f.ObjectiveSeconds)))
 	}
 	for _, m := range v.Members {
 		if m.Name != v.Leader {

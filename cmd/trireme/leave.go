@@ -88,6 +88,7 @@ func printLeave(e *env, r api.LeaveResult) {
 		fmt.Fprintf(e.out, "%s rolled back\n", count(r.OpenCount, "open transaction was", "open transactions were"))
 	}
 	if !r.DryRun {
-		fmt.Fprintln(e.out, "Each daemon's process becomes its mysqld now, with DIR/mysql/my.cnf-plain; change the unit files to start that (docs/ops/leave.md).")
+		fmt.Fprintln(e.out,
+			"Each daemon's process becomes its mysqld now, with DIR/mysql/my.cnf-plain; change the unit files to start that (docs/ops/leave.md).")
 	}
 }

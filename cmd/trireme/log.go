@@ -207,8 +207,8 @@ func (c *logVerifyCmd) Run(e *env) error {
 }
 
 func printReport(e *env, r *raftlog.Report) {
-	fmt.Fprintf(e.out, "node %d · term %d · entries %d to %d (%d) · durable to %d · committed to at least %d\n", r.Node, r.Term, r.First, r.Last,
-		r.Entries, r.Durable, r.Commit)
+	fmt.Fprintf(e.out, "node %d · term %d · entries %d to %d (%d) · durable to %d · committed to at least %d\n", r.Node,
+		r.Term, r.First, r.Last, r.Entries, r.Durable, r.Commit)
 	fmt.Fprintf(e.out, "voters %v · learners %v\n", r.Voters, r.Learners)
 	gtids := strings.ReplaceAll(r.GTIDs.String(), ",", ", ")
 	if gtids == "" {

@@ -38,12 +38,14 @@ func TestLogDumpObjects(t *testing.T) {
 		t.Fatal(code, out.String())
 	}
 	dec := json.NewDecoder(bytes.NewBufferString(out.String()))
-	for _, want := range []logEntry{{Index: 1, Term: 2, Kind: "empty"}, {Index: 2, Term: 2, Kind: "barrier", Node: 1, Incarnation: 3}} {
+	for _, want := range []logEntry{{Index: 1, Term: 2, Kind: "empty"}, {Index: 2, Term: 2, Kind: "barrier", Node: 1,
+		Incarnation: 3}} {
 		var got logEntry
 		if err := dec.Decode(&got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Index != want.Index || got.Term != want.Term || got.Kind != want.Kind || got.Node != want.Node || got.Incarnation != want.Incarnation {
+		if got.Index != want.Index || got.Term != want.Term || got.Kind != want.Kind || got.Node != want.Node ||
+			got.Incarnation != want.Incarnation {
 			t.Errorf("%+v, not %+v", got, want)
 		}
 	}
@@ -81,7 +83,8 @@ func TestLogEncrypted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(2))}), l.Append([]*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(2))}}), l.Close()); err != nil {
+	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(2))}),
+		l.Append([]*raftpb.Entry{{Index: new(uint64(1)), Term: new(uint64(2))}}), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	none := filepath.Join(dir, "none.toml")
@@ -92,7 +95,8 @@ func TestLogEncrypted(t *testing.T) {
 		}
 		do(exitDone, "log", verb, log, "--key-file", file)
 	}
-	toml := "cluster = \"a\"\nname = \"b\"\ndir = \"/x\"\n[peer]\nadvertise = \"h:7306\"\n[api]\nadvertise = \"h:8008\"\n[raft]\nlog_key_command = [\"cat\", \"" + file + "\"]\n"
+	toml :=
+		"cluster = \"a\"\nname = \"b\"\ndir = \"/x\"\n[peer]\nadvertise = \"h:7306\"\n[api]\nadvertise = \"h:8008\"\n[raft]\nlog_key_command = [\"cat\", \"" + file + "\"]\n"
 	if err := os.WriteFile(none, []byte(toml), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -131,6 +131,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		args = []string{"version"}
 	}
 	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: cli.AsksJSON(args)}
-	return cli.Program{Name: "trireme", Description: "Turns ordinary MySQL servers into one self-healing database.", Commands: new(commands), Env: e,
-		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out, ErrOut: errOut}.Run(args)
+	return cli.Program{Name: "trireme", Description: "Turns ordinary MySQL servers into one self-healing database.",
+		Commands: new(commands), Env: e, Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out,
+		ErrOut: errOut}.Run(args)
 }

@@ -66,7 +66,8 @@ func TestScripts(t *testing.T) {
 			if err := serveImpostor(env); err != nil {
 				return err
 			}
-			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(), "HEALTHY": allHealthy(), "BLOCKED": blocked()} {
+			for name, view := range map[string]api.ClusterView{"API": withLeader(), "NOLEADER": withoutLeader(),
+				"HEALTHY": allHealthy(), "BLOCKED": blocked()} {
 				addr, err := serveFake(env, ca, view)
 				if err != nil {
 					return err
@@ -75,7 +76,8 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": script.Exits, "fails": script.Fails, "field": script.Field, "narrow": narrow},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": script.Exits, "fails": script.Fails, "field": script.Field, "narrow": narrow},
 		Condition: func(cond string) (bool, error) {
 			if cond != "root" {
 				return false, fmt.Errorf("there is no condition %q", cond)
@@ -139,7 +141,8 @@ func serveFake(env *testscript.Env, ca *pki.CA, view api.ClusterView) (string, e
 		return "", err
 	}
 	f := &fake{view: view}
-	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: f, Answers: f.answers(), TLS: bundle.ServerJoinTLS()})
+	s := api.NewServer(api.Options{Name: "n1", Listen: "127.0.0.1:0", Backend: f, Answers: f.answers(),
+		TLS: bundle.ServerJoinTLS()})
 	if err := s.Start(); err != nil {
 		return "", err
 	}
@@ -156,11 +159,17 @@ func withLeader() api.ClusterView {
 	mysql := func(port int, lag *float64) *api.MySQLView {
 		return &api.MySQLView{Host: "10.20.30.40", Port: port, PID: 5, Version: "9.7.4-2", LagSeconds: lag, LagBytes: &bytes}
 	}
-	return api.ClusterView{Cluster: "prod", Term: 7, Leader: "n1", CommitIndex: 123456, Failover: api.FailoverView{To: "n2", Seconds: 1.24, HostLostSeconds: 2.7}, Members: []api.MemberView{
-		{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{ID: 1, Last: 123456, Applied: 123456}, MySQL: mysql(3306, &none), Daemon: api.DaemonView{API: "10.20.30.40:8008"}},
-		{Name: "n2", Role: "follower", State: "catching-up", Reason: strings.Repeat("it applies what it missed while it was away; ", 4), Raft: api.RaftView{ID: 2, Last: 123456, Applied: 123000}, MySQL: mysql(3307, &lag), Daemon: api.DaemonView{API: "10.20.30.40:8108"}},
-		{Name: "n3", Role: "logger", State: "down", Reason: "not heard of for 12.0 s", Raft: api.RaftView{ID: 3}, Daemon: api.DaemonView{API: "10.20.30.40:8208"}},
-	}}
+	return api.ClusterView{Cluster: "prod", Term: 7, Leader: "n1", CommitIndex: 123456,
+		Failover: api.FailoverView{To: "n2", Seconds: 1.24, HostLostSeconds: 2.7}, Members: []api.MemberView{
+			{Name: "n1", Role: "leader", State: "healthy", Raft: api.RaftView{ID: 1, Last: 123456, Applied: 123456},
+				MySQL: mysql(3306, &none), Daemon: api.DaemonView{API: "10.20.30.40:8008"}},
+			{Name: "n2", Role: "follower", State: "catching-up",
+				Reason: strings.Repeat("it applies what it missed while it was away; ", 4),
+				Raft:   api.RaftView{ID: 2, Last: 123456, Applied: 123000}, MySQL: mysql(3307, &lag),
+				Daemon: api.DaemonView{API: "10.20.30.40:8108"}},
+			{Name: "n3", Role: "logger", State: "down", Reason: "not heard of for 12.0 s", Raft: api.RaftView{ID: 3},
+				Daemon: api.DaemonView{API: "10.20.30.40:8208"}},
+		}}
 }
 
 func allHealthy() api.ClusterView {
@@ -174,8 +183,9 @@ func allHealthy() api.ClusterView {
 // blocked: n1 is raft's leader.
 func blocked() api.ClusterView {
 	v := withLeader()
-	v.Blocked = &api.BlockedView{Nodes: []string{"n2", "n3"}, ApplyErrorView: api.ApplyErrorView{Number: 3819, Error: "Check constraint 't_chk_1' is violated.",
-		GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Index: 99, Node: "n1", Entry: "insert shop.t"}}
+	v.Blocked = &api.BlockedView{Nodes: []string{"n2", "n3"}, ApplyErrorView: api.ApplyErrorView{Number: 3819,
+		Error: "Check constraint 't_chk_1' is violated.", GTID: "0c21cfc5-1c03-8b32-8001-000000000004:19", Index: 99,
+		Node: "n1", Entry: "insert shop.t"}}
 	return v
 }
 
@@ -198,11 +208,12 @@ type fake struct {
 func (f *fake) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(f.Switchover), api.Failover.By(f.Failover), api.Pause.By(f.Pause), api.Resume.By(f.Resume),
-		api.Reinit.By(f.Reinit), api.Delay.By(f.Delay), api.NoteBackup.By(f.NoteBackup), api.ChangeConfig.By(f.ChangeConfig), api.RollbackConfig.By(f.RollbackConfig),
-		api.NewToken.By(f.NewToken), api.RemoveToken.By(f.RemoveToken), api.Revoke.By(f.Revoke), api.ChangeCA.By(f.ChangeCA),
-		api.NewJoinToken.By(f.NewJoinToken), api.Join.By(f.Join), api.Remove.By(f.Remove), api.Promote.By(f.Promote),
-		api.Demote.By(f.Demote), api.Leave.By(f.Leave), api.Void.By(f.Void), api.ForceApply.By(f.ForceApply),
-		api.Config.By(f.Config), api.ConfigHistory.By(f.ConfigHistory), api.Tokens.By(f.Tokens), api.CA.By(f.CA),
+		api.Reinit.By(f.Reinit), api.Delay.By(f.Delay), api.NoteBackup.By(f.NoteBackup), api.ChangeConfig.By(f.ChangeConfig),
+		api.RollbackConfig.By(f.RollbackConfig), api.NewToken.By(f.NewToken), api.RemoveToken.By(f.RemoveToken),
+		api.Revoke.By(f.Revoke), api.ChangeCA.By(f.ChangeCA), api.NewJoinToken.By(f.NewJoinToken), api.Join.By(f.Join),
+		api.Remove.By(f.Remove), api.Promote.By(f.Promote), api.Demote.By(f.Demote), api.Leave.By(f.Leave),
+		api.Void.By(f.Void), api.ForceApply.By(f.ForceApply), api.Config.By(f.Config), api.ConfigHistory.By(f.ConfigHistory),
+		api.Tokens.By(f.Tokens), api.CA.By(f.CA),
 	}
 }
 
@@ -211,8 +222,9 @@ func (f *fake) Leader() api.Leader {
 	return api.Leader{Name: f.view.Leader, Self: f.view.Leader == "n1"}
 }
 func (f *fake) Leave(_ context.Context, req api.LeaveRequest) (api.LeaveResult, error) {
-	res := api.LeaveResult{DryRun: req.DryRun, Cluster: "c1", Term: 7, Source: api.PlainServer{Name: "n1", Addr: "db1:3306"},
-		Replicas: []api.PlainServer{{Name: "n2", Addr: "db2:3306"}}, Loggers: []string{"n3"}, Account: "plain_repl", OpenCount: 2}
+	res := api.LeaveResult{DryRun: req.DryRun, Cluster: "c1", Term: 7,
+		Source: api.PlainServer{Name: "n1", Addr: "db1:3306"}, Replicas: []api.PlainServer{{Name: "n2", Addr: "db2:3306"}},
+		Loggers: []string{"n3"}, Account: "plain_repl", OpenCount: 2}
 	if req.IfTerm != 0 && req.IfTerm != 7 {
 		res.Problem, res.ProblemKind = "it is term 7, not 6", api.KindChanged
 	}
@@ -224,13 +236,15 @@ func (f *fake) Self(context.Context) api.MemberView            { return f.view.M
 func (f *fake) View(context.Context) api.ClusterView           { return f.view }
 func (f *fake) Settings() *config.Cluster {
 	at := time.Unix(1e9, 0)
-	return &config.Cluster{APITokenHash: pki.HashToken("secret"), RevokedCerts: []config.Revocation{{Serial: "00ff00ff", At: at}, {ID: 4, Name: "n4", At: at}}}
+	return &config.Cluster{APITokenHash: pki.HashToken("secret"),
+		RevokedCerts: []config.Revocation{{Serial: "00ff00ff", At: at}, {ID: 4, Name: "n4", At: at}}}
 }
 
 func (f *fake) Tokens(context.Context) []api.TokenView {
 	made := time.Unix(1e9, 0).UTC()
 	end := made.Add(time.Hour)
-	return []api.TokenView{{Name: "operator", Role: "admin"}, {Name: "anna", Role: "operator", Made: &made, Expires: &end, Expired: true}}
+	return []api.TokenView{{Name: "operator", Role: "admin"}, {Name: "anna", Role: "operator", Made: &made, Expires: &end,
+		Expired: true}}
 }
 
 func (f *fake) NewToken(_ context.Context, req api.TokenRequest) (api.TokenResult, error) {
@@ -242,7 +256,8 @@ func (f *fake) RemoveToken(_ context.Context, req api.TokenName) (api.TokenView,
 }
 
 func (f *fake) Revoke(_ context.Context, req api.RevokeRequest) (api.RevokeResult, error) {
-	return api.RevokeResult{Serial: req.What, Message: "the certificate with serial " + req.What + " is revoked", Advice: "rest"}, nil
+	return api.RevokeResult{Serial: req.What, Message: "the certificate with serial " + req.What + " is revoked",
+		Advice: "rest"}, nil
 }
 
 func (f *fake) ChangeCA(_ context.Context, req api.CARequest) (api.CAView, error) {
@@ -256,7 +271,8 @@ func (f *fake) ChangeCA(_ context.Context, req api.CARequest) (api.CAView, error
 
 func (f *fake) CA(context.Context) api.CAView {
 	old, next := strings.Repeat("a", 64), strings.Repeat("b", 64)
-	return api.CAView{Certs: "PEM\n", Signer: old, Trusts: []string{old, next}, Next: next, Nodes: []api.CANode{{Name: "n1", Up: true, Signer: old, Trusts: []string{old, next}}, {Name: "n2"}}}
+	return api.CAView{Certs: "PEM\n", Signer: old, Trusts: []string{old, next}, Next: next,
+		Nodes: []api.CANode{{Name: "n1", Up: true, Signer: old, Trusts: []string{old, next}}, {Name: "n2"}}}
 }
 
 func (f *fake) Metrics() prometheus.Gatherer { return prometheus.NewRegistry() }
@@ -266,17 +282,23 @@ func (f *fake) Period(_ context.Context, from, to time.Time) (api.PeriodView, er
 	if begin := time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC); to.Before(begin) {
 		return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Oldest: &begin}, nil
 	}
-	return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60, Buckets: []api.Interval{{At: from, Seconds: 60, MySQLSeconds: 60, LeaderS: 60, Transactions: 600, Looks: 60, Active: map[string]int{"client": 5}}},
-		Statements: []api.StatementLoad{{Schema: "app", Digest: "abc", Text: "select * from t where a = ?", Count: 3, TimeS: 1.5}}}, nil
+	return api.PeriodView{Node: "n1", From: from, To: to, StepS: 60,
+		Buckets: []api.Interval{{At: from, Seconds: 60, MySQLSeconds: 60, LeaderS: 60, Transactions: 600, Looks: 60,
+			Active: map[string]int{"client": 5}}},
+		Statements: []api.StatementLoad{{Schema: "app", Digest: "abc", Text: "select * from t where a = ?", Count: 3,
+			TimeS: 1.5}}}, nil
 }
 
 func (f *fake) History(context.Context) ([]api.Event, error) {
 	return []api.Event{
-		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "n1 leads instead of n2: its daemon ended", GapMS: 812,
-			From: "n2", FromIncarnation: 4, Phases: &api.Phases{DetectMS: 12, VoteMS: 690, ApplyMS: 80, OpenMS: 30, RouteMS: 7},
+		{Time: time.Unix(1e9, 0), Kind: "failover", Node: "n1", Term: 7, Message: "n1 leads instead of n2: its daemon ended",
+			GapMS: 812, From: "n2", FromIncarnation: 4, Phases: &api.Phases{DetectMS: 12, VoteMS: 690, ApplyMS: 80, OpenMS: 30,
+				RouteMS: 7},
 			RolledBack: &api.RolledBack{Known: true, Count: 2, GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"}},
-		{Time: time.Unix(1e9+1, 0), Kind: "failover", Node: "n2", Term: 8, Message: "n2 leads", From: "n1", FromIncarnation: 4, RolledBack: &api.RolledBack{}},
-		{Time: time.Unix(1e9+5, 0), Kind: "rejoin", Node: "n2", Term: 7, Message: "is back; rolled back 2 transactions:", GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"},
+		{Time: time.Unix(1e9+1, 0), Kind: "failover", Node: "n2", Term: 8, Message: "n2 leads", From: "n1",
+			FromIncarnation: 4, RolledBack: &api.RolledBack{}},
+		{Time: time.Unix(1e9+5, 0), Kind: "rejoin", Node: "n2", Term: 7, Message: "is back; rolled back 2 transactions:",
+			GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:17-18"},
 	}, nil
 }
 
@@ -285,13 +307,16 @@ func (f *fake) WhyNot(_ context.Context, node string) (api.WhyNotView, error) {
 		return api.WhyNotView{Node: node, Leads: node == "n1", CanLead: true, Leader: "n1", Term: 7, SeenBy: "n1"}, nil
 	}
 	return api.WhyNotView{Node: node, Leader: "n1", Term: 7, SeenBy: "n1",
-		Zone: &api.ZoneView{Text: "loss of zone a (1 of 3 voters): " + strings.Repeat("n2 would lead ", 6)}, Reasons: []ha.Reason{
-			{Code: ha.NeedsSeed, Text: strings.Repeat("mysqld must be seeded again; ", 6), Bars: true}, {Code: ha.OtherLeads, Text: "n1 leads term 7"}}}, nil
+		Zone: &api.ZoneView{Text: "loss of zone a (1 of 3 voters): " + strings.Repeat("n2 would lead ", 6)},
+		Reasons: []ha.Reason{
+			{Code: ha.NeedsSeed, Text: strings.Repeat("mysqld must be seeded again; ", 6), Bars: true},
+			{Code: ha.OtherLeads, Text: "n1 leads term 7"}}}, nil
 }
 
 func (f *fake) Config(context.Context) api.ConfigView {
 	return api.ConfigView{Cluster: "prod", Version: 41, Settings: []config.Setting{
-		{Key: "failback_after", Value: "1m", Doc: "patience"}, {Key: "weight.n1", Value: "100", Doc: "weights"}, {Key: "weight.n2", Value: "50", Doc: "weights"}}}
+		{Key: "failback_after", Value: "1m", Doc: "patience"}, {Key: "weight.n1", Value: "100", Doc: "weights"},
+		{Key: "weight.n2", Value: "50", Doc: "weights"}}}
 }
 
 func (f *fake) ChangeConfig(_ context.Context, req api.ConfigChange) (api.ConfigView, error) {
@@ -304,13 +329,15 @@ func (f *fake) ChangeConfig(_ context.Context, req api.ConfigChange) (api.Config
 func (f *fake) ConfigHistory(context.Context) api.ConfigHistoryView {
 	a, b, none := "100", "50", ""
 	return api.ConfigHistoryView{Cluster: "prod", Version: 41, Oldest: 38, Revisions: []config.Revision{
-		{Version: 39, At: time.Unix(1e9, 0), By: "operator from 10.20.30.40:51234", Changes: []config.Change{{Key: "weight.n2", Before: &a, After: &b}, {Key: "zone.n9", Before: &none}}},
+		{Version: 39, At: time.Unix(1e9, 0), By: "operator from 10.20.30.40:51234",
+			Changes: []config.Change{{Key: "weight.n2", Before: &a, After: &b}, {Key: "zone.n9", Before: &none}}},
 		{Version: 41, At: time.Unix(1e9, 0), By: "n1", Changes: []config.Change{{Key: "weight.n3", After: &a}}}}}
 }
 
 func (f *fake) RollbackConfig(_ context.Context, req api.ConfigRollback) (api.ConfigRollbackResult, error) {
 	a, b := "100", "50"
-	res := api.ConfigRollbackResult{Cluster: "prod", To: req.To, Version: 41, DryRun: req.DryRun, Changes: []config.Change{}}
+	res := api.ConfigRollbackResult{Cluster: "prod", To: req.To, Version: 41, DryRun: req.DryRun,
+		Changes: []config.Change{}}
 	switch {
 	case req.To < 38:
 		return res, api.Errorf(api.KindNotFound, "version %d is not kept any more", req.To)
@@ -342,9 +369,11 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 		return api.SwitchoverResult{}, api.Errorf(api.KindCannotLead, "n3 is a logger and cannot lead").With("choose n2")
 	}
 	if req.IfTerm == 6 {
-		return api.SwitchoverResult{From: "n1", Term: 7, DryRun: true, Problem: "no other node can take over: n2: its weight is 0", ProblemKind: api.KindCannotLead}, nil
+		return api.SwitchoverResult{From: "n1", Term: 7, DryRun: true,
+			Problem: "no other node can take over: n2: its weight is 0", ProblemKind: api.KindCannotLead}, nil
 	}
-	open := []api.OpenTransaction{{User: "shop", Host: "10.0.0.9:4711", AgeS: 35, Rows: 1, Statement: "UPDATE t\n  SET a = 1"}}
+	open := []api.OpenTransaction{{User: "shop", Host: "10.0.0.9:4711", AgeS: 35, Rows: 1,
+		Statement: "UPDATE t\n  SET a = 1"}}
 	if *req.OpenTrxWait > 0 {
 		open = nil
 	}
@@ -352,13 +381,15 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 	if req.DryRun {
 		tied = map[string]int{"user locks": 1, "temporary tables": 2}
 	}
-	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, TiedSessions: tied, OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
-		{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
-	}}, nil
+	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, TiedSessions: tied,
+		OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
+			{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
+		}}, nil
 }
 
 func (f *fake) NewJoinToken(_ context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
-	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role, Expires: time.Unix(2e9, 0)}, nil
+	return api.JoinTokenResult{Token: "trj1.10.20.30.40:8008.0011.s3cr3t.abcd", Name: req.Name, Role: req.Role,
+		Expires: time.Unix(2e9, 0)}, nil
 }
 
 func (f *fake) NoteBackup(context.Context, api.BackupReport) (api.BackupResult, error) {
@@ -366,7 +397,8 @@ func (f *fake) NoteBackup(context.Context, api.BackupReport) (api.BackupResult, 
 }
 
 func (f *fake) Delay(_ context.Context, req api.DelayRequest) (api.DelayResult, error) {
-	v := api.DelayView{Seconds: 3600, BehindSeconds: 3599, BehindBytes: 3 << 20, Next: "11111111-1111-1111-1111-111111111111:7", RemainingSeconds: 61, Order: req.Order, GTID: req.GTID}
+	v := api.DelayView{Seconds: 3600, BehindSeconds: 3599, BehindBytes: 3 << 20,
+		Next: "11111111-1111-1111-1111-111111111111:7", RemainingSeconds: 61, Order: req.Order, GTID: req.GTID}
 	switch req.Order {
 	case api.OrderHold:
 		v.Order, v.Stopped = api.OrderStopAfter, true
@@ -412,7 +444,8 @@ func (f *fake) Promote(ctx context.Context, req api.PromoteRequest) (api.MemberR
 		case <-time.After(firstNotice + time.Second):
 		}
 	}
-	return api.MemberResult{Message: fmt.Sprintf("in %v, to learner %v, out %v", req.Names, req.Demote, req.Remove), Voters: 3, Survives: 1}, nil
+	return api.MemberResult{Message: fmt.Sprintf("in %v, to learner %v, out %v", req.Names, req.Demote, req.Remove),
+		Voters: 3, Survives: 1}, nil
 }
 
 func (f *fake) Demote(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
@@ -442,13 +475,17 @@ func (f *fake) Void(_ context.Context, req api.VoidRequest) (api.VoidReport, err
 }
 
 func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceReport, api.Leader, error) {
-	rep := api.ForceReport{Cluster: "prod", Generation: 1, Term: 7, Source: "n2", LastTerm: 7, LastIndex: 99, Commit: 90, GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:1-18",
-		Loss: "May be lost: " + strings.Repeat("everything ", 20), Voters: []string{"n2"}, Learners: []string{"n5"}, Seen: "abc",
-		Survivors: []api.ForceSurvivor{{Name: "n2", Role: "voter", Voter: true, Term: 7, LastTerm: 7, LastIndex: 99, Commit: 90},
-			{Name: "n5", Role: "learner", Term: 7, LastTerm: 6, LastIndex: 98, Commit: 90, Drops: "0c21cfc5-1c03-8b32-8001-000000000004:19"}},
+	rep := api.ForceReport{Cluster: "prod", Generation: 1, Term: 7, Source: "n2", LastTerm: 7, LastIndex: 99, Commit: 90,
+		GTIDs: "0c21cfc5-1c03-8b32-8001-000000000004:1-18", Loss: "May be lost: " + strings.Repeat("everything ", 20),
+		Voters: []string{"n2"}, Learners: []string{"n5"}, Seen: "abc",
+		Survivors: []api.ForceSurvivor{{Name: "n2", Role: "voter", Voter: true, Term: 7, LastTerm: 7, LastIndex: 99,
+			Commit: 90},
+			{Name: "n5", Role: "learner", Term: 7, LastTerm: 6, LastIndex: 98, Commit: 90,
+				Drops: "0c21cfc5-1c03-8b32-8001-000000000004:19"}},
 		GivenUp: []api.ForceMember{{Name: "n1", ID: 1, Role: "voter"}, {Name: "n3", ID: 3, Role: "logger"}}}
 	if f.view.Leader != "" && f.view.Generation < 2 {
-		rep.Problem, rep.ProblemKind, rep.Advice = "not needed: n2 follows a leader, n1", api.KindAlready, "see `trireme status`"
+		rep.Problem, rep.ProblemKind, rep.Advice = "not needed: n2 follows a leader, n1", api.KindAlready,
+			"see `trireme status`"
 	}
 	self := api.Leader{Self: true}
 	switch {
@@ -456,7 +493,8 @@ func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceRe
 	case rep.Problem != "":
 		return rep, self, api.Errorf(rep.ProblemKind, "nothing is changed: %s", rep.Problem)
 	case req.Confirm != rep.Term:
-		return rep, self, api.Errorf(api.KindChanged, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).With("read the report of this moment")
+		return rep, self, api.Errorf(api.KindChanged, "nothing is changed: the term is %d, not %d", rep.Term, req.Confirm).
+			With("read the report of this moment")
 	default:
 		f.view.Generation, f.view.Leader = 2, "n2"
 		rep.Done, rep.NewGeneration, rep.NewTerm = true, 2, 8
@@ -465,7 +503,8 @@ func (f *fake) ForceQuorum(_ context.Context, req api.ForceRequest) (api.ForceRe
 }
 
 func (f *fake) Join(context.Context, api.JoinRequest) (api.JoinResult, error) {
-	return api.JoinResult{}, api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").With("make a new one with `trireme add NAME`")
+	return api.JoinResult{}, api.Errorf(api.KindUnauthorized, "the join token is wrong, used or expired").
+		With("make a new one with `trireme add NAME`")
 }
 
 func TestWrap(t *testing.T) {
@@ -491,7 +530,8 @@ func TestWrap(t *testing.T) {
 func TestVerbs(t *testing.T) {
 	for _, verb := range strings.Fields("node init join add remove reinit promote demote delay void status topology switchover restart upgrade why-not pause resume history force-apply force-quorum log config demo version") {
 		var out strings.Builder
-		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 || !strings.Contains(out.String(), "Usage: trireme "+verb) {
+		if code := run([]string{verb, "--help"}, os.Stdin, &out, &out); code != 0 ||
+			!strings.Contains(out.String(), "Usage: trireme "+verb) {
 			t.Errorf("%s --help: %d %s", verb, code, out.String())
 		}
 	}

@@ -25,7 +25,8 @@ func (c *manualCmd) Run(e *env) error {
 
 // exitCodes and environment are told on the pages of trireme itself.
 var (
-	exitCodes = [][2]string{{"0", "Done."}, {"1", "Failed, or a check found something."}, {"2", "The command line is wrong; nothing was done."},
+	exitCodes = [][2]string{{"0", "Done."}, {"1", "Failed, or a check found something."},
+		{"2", "The command line is wrong; nothing was done."},
 		{"3", "No node answers, or there is no leader or no majority."},
 		{"4", "The daemon or router ended, and starting it again would not help."}}
 	environment = [][2]string{

@@ -44,7 +44,8 @@ func (c *changeFlags) run(r remote, e *env, nodes []string, confirm func() error
 		return printJSON(e.out, res)
 	}
 	if sw := res.Switchover; sw != nil {
-		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", sw.To, sw.Term, sw.From, sw.WriteGapMS)
+		fmt.Fprintf(e.out, "%s leads now, in term %d (before: %s); writes were held for %.0f ms\n", sw.To, sw.Term, sw.From,
+			sw.WriteGapMS)
 	}
 	e.say("%s", res.Message)
 	fmt.Fprintf(e.out, "The cluster has %d voters and survives the loss of %d.\n", res.Voters, res.Survives)
@@ -62,9 +63,10 @@ func (c *leaveVerb) run(e *env, verb api.Verb[api.MemberRequest, api.MemberResul
 	if err != nil {
 		return err
 	}
-	return c.changeFlags.run(c.remote, e, []string{c.Node}, nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return verb.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm, OpenTrxWait: &wait})
-	})
+	return c.changeFlags.run(c.remote, e, []string{c.Node}, nil,
+		func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+			return verb.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm, OpenTrxWait: &wait})
+		})
 }
 
 // removeCmd is `trireme remove`.
@@ -90,9 +92,11 @@ type promoteCmd struct {
 
 // Run makes learners voters.
 func (c *promoteCmd) Run(e *env) error {
-	return c.run(c.remote, e, slices.Concat(c.Nodes, c.Demote, c.Remove), nil, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return api.Promote.Ask(ctx, client, api.PromoteRequest{Names: c.Nodes, Demote: c.Demote, Remove: c.Remove, IfTerm: c.IfTerm})
-	})
+	return c.run(c.remote, e, slices.Concat(c.Nodes, c.Demote, c.Remove), nil,
+		func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+			return api.Promote.Ask(ctx, client, api.PromoteRequest{Names: c.Nodes, Demote: c.Demote, Remove: c.Remove,
+				IfTerm: c.IfTerm})
+		})
 }
 
 // reinitCmd is `trireme reinit`.
@@ -103,9 +107,10 @@ type reinitCmd struct {
 
 // Run throws the node's data away, once that is confirmed.
 func (c *reinitCmd) Run(e *env) error {
-	return c.run(c.remote, e, []string{c.Node}, func() error { return c.confirm(e) }, func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
-		return api.Reinit.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm})
-	})
+	return c.run(c.remote, e, []string{c.Node}, func() error { return c.confirm(e) },
+		func(client *api.Client, ctx context.Context) (api.MemberResult, error) {
+			return api.Reinit.Ask(ctx, client, api.MemberRequest{Name: c.Node, IfTerm: c.IfTerm})
+		})
 }
 
 // confirm wants the node's name typed: what the node holds and no other has is lost.
@@ -113,7 +118,8 @@ func (c *reinitCmd) confirm(e *env) error {
 	if c.Yes {
 		return nil
 	}
-	e.ask("All MySQL data of %s is deleted and copied again from another node.\nType the node's name to continue: ", c.Node)
+	e.ask("All MySQL data of %s is deleted and copied again from another node.\nType the node's name to continue: ",
+		c.Node)
 	return typed(e, c.Node, "the node's name", "--yes")
 }
 

@@ -41,8 +41,8 @@ func (c *mysqlCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	fd, err := optionFile(fmt.Sprintf("[client]\nuser=%q\npassword=%q\nsocket=%q\n", secrets.Admin.User, secrets.Admin.Password,
-		mysqld.Config{Dir: n.MySQLDir()}.Socket()))
+	fd, err := optionFile(fmt.Sprintf("[client]\nuser=%q\npassword=%q\nsocket=%q\n", secrets.Admin.User,
+		secrets.Admin.Password, mysqld.Config{Dir: n.MySQLDir()}.Socket()))
 	if err != nil {
 		return err
 	}

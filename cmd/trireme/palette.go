@@ -30,7 +30,8 @@ func (p palette) bad(text string) string    { return p.paint("31;1", text) }
 
 // warnings are words in capitals that a line of the status may begin with or hold.
 func (p palette) warnings(line string) string {
-	for _, word := range []string{"NO LEADER KNOWN:", "NO LEADER:", "WARNING:", "UNKNOWN:", "DISK FULL:", "SUSPENDED", "COMMITS WAIT", "NOT POSSIBLE"} {
+	for _, word := range []string{"NO LEADER KNOWN:", "NO LEADER:", "WARNING:", "UNKNOWN:", "DISK FULL:", "SUSPENDED",
+		"COMMITS WAIT", "NOT POSSIBLE"} {
 		line = strings.Replace(line, word, p.bad(word), 1)
 	}
 	return line

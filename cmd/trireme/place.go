@@ -24,12 +24,14 @@ func (f *placeFlags) isBucket(place string) bool { return strings.HasPrefix(plac
 
 // open opens a backup that is there.
 func (f *placeFlags) open(e *env, place string) (backup.Place, error) {
-	return f.openWith(e.ctx, place, backup.OpenDir, func(format string, args ...any) { fmt.Fprintf(e.errOut, format+"\n", args...) })
+	return f.openWith(e.ctx, place, backup.OpenDir,
+		func(format string, args ...any) { fmt.Fprintf(e.errOut, format+"\n", args...) })
 }
 
 // openWith opens a directory by backup.OpenDir or backup.NewDir, or a bucket. A key that is wrong is an error before
 // anything else.
-func (f *placeFlags) openWith(ctx context.Context, place string, open func(string) (*backup.Dir, error), say func(string, ...any)) (p backup.Place, err error) {
+func (f *placeFlags) openWith(ctx context.Context, place string, open func(string) (*backup.Dir, error),
+	say func(string, ...any)) (p backup.Place, err error) {
 	var key backup.Key
 	if f.KeyFile != "" {
 		if key, err = backup.ReadKeyFile(f.KeyFile); err != nil {
@@ -37,8 +39,8 @@ func (f *placeFlags) openWith(ctx context.Context, place string, open func(strin
 		}
 	}
 	if f.isBucket(place) {
-		p, err = backup.OpenS3(ctx, backup.S3Options{URL: place, Endpoint: f.S3Endpoint, Region: f.S3Region, PathStyle: f.S3PathStyle, CAFile: f.S3CA,
-			Credentials: f.S3Credentials, Say: say})
+		p, err = backup.OpenS3(ctx, backup.S3Options{URL: place, Endpoint: f.S3Endpoint, Region: f.S3Region,
+			PathStyle: f.S3PathStyle, CAFile: f.S3CA, Credentials: f.S3Credentials, Say: say})
 	} else {
 		p, err = open(kong.ExpandPath(place))
 	}

@@ -146,7 +146,8 @@ func gather(ctx context.Context, client *api.Client, from, to time.Time) (api.Re
 	if err != nil {
 		return api.Report{}, err
 	}
-	return api.MakeReport(view, events, from, to, func(node string) (api.PeriodView, error) { return client.Period(ctx, node, from, to) })
+	return api.MakeReport(view, events, from, to,
+		func(node string) (api.PeriodView, error) { return client.Period(ctx, node, from, to) })
 }
 
 // pointInTime reads a time of day, or how long ago it is.
@@ -157,7 +158,8 @@ func pointInTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
 	}
-	for _, form := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02"} {
+	for _, form := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04",
+		"2006-01-02"} {
 		if t, err := time.ParseInLocation(form, text, time.Local); err == nil {
 			return t, nil
 		}
@@ -168,5 +170,8 @@ func pointInTime(text string, now time.Time) (time.Time, error) {
 			return time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, time.Local), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-11-23T02:40:00Z, \"2026-11-23 02:40\" or 02:40, nor how long ago, such as 90m", text)
+	return time.Time{},
+		fmt.Errorf(
+			"%q is neither a time such as 2026-11-23T02:40:00Z, \"2026-11-23 02:40\" or 02:40, nor how long ago, such as 90m",
+			text)
 }

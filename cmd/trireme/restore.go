@@ -40,8 +40,8 @@ func (c *restoreCmd) Run(e *env) error {
 	if !to.Time.IsZero() {
 		p.say("up to the first transaction that was committed after %s", to.Time.UTC().Format(time.RFC3339Nano))
 	}
-	res, err := backup.Restore(e.ctx, backup.RestoreOptions{From: from, To: to, Dir: c.Data, Mysqld: c.Mysqld, OSUser: c.OSUser, Port: c.Port,
-		Logger: e.warnings(), Say: p.say, Done: p.stage})
+	res, err := backup.Restore(e.ctx, backup.RestoreOptions{From: from, To: to, Dir: c.Data, Mysqld: c.Mysqld,
+		OSUser: c.OSUser, Port: c.Port, Logger: e.warnings(), Say: p.say, Done: p.stage})
 	p.end()
 	if err != nil && e.ctx.Err() != nil {
 		return fmt.Errorf("interrupted; no server runs, and %s is as it was: %w", c.Data, err)
@@ -101,8 +101,10 @@ func parseMoment(text string, zone *time.Location) (time.Time, error) {
 		}
 	}
 	if len(found) != 1 {
-		return wall, usagef("--to-time=%s comes %d times in the zone %s, because clocks are changed there: give it with its offset, such as %s", text, len(found), zone,
-			wall.Format("2006-01-02T15:04:05Z"))
+		return wall,
+			usagef(
+				"--to-time=%s comes %d times in the zone %s, because clocks are changed there: give it with its offset, such as %s",
+				text, len(found), zone, wall.Format("2006-01-02T15:04:05Z"))
 	}
 	return found[0], nil
 }
@@ -113,15 +115,19 @@ func (c *restoreCmd) print(e *env, res *backup.Restored) {
 	for _, x := range res.RolledBack {
 		fmt.Fprintf(e.out, "The XA transaction %s was prepared at that moment; it is rolled back.\n", x)
 	}
-	e.say("The password of root@localhost is in %s; Trireme's own accounts are gone, all others are as they were.", res.PasswordFile)
+	e.say("The password of root@localhost is in %s; Trireme's own accounts are gone, all others are as they were.",
+		res.PasswordFile)
 	if len(res.Administrators) > 0 {
-		e.say("Accounts that may change accounts, files or settings: %s. Check that you know them.", strings.Join(res.Administrators, ", "))
+		e.say("Accounts that may change accounts, files or settings: %s. Check that you know them.",
+			strings.Join(res.Administrators, ", "))
 	}
 	if !res.Proven {
 		e.say("This backup is not encrypted, so anyone who can write to %s may have changed it, and may have added data and accounts.", c.From)
 	}
 	fmt.Fprintln(e.out)
 	fmt.Fprintf(e.out, "Start it as a server of its own   %s\n", strings.Join(res.Command, " "))
-	fmt.Fprintf(e.out, "then, for a new cluster           trireme adopt --socket %s --user root --password-file %s --dir NEWDIR\n", res.Socket, res.PasswordFile)
+	fmt.Fprintf(e.out,
+		"then, for a new cluster           trireme adopt --socket %s --user root --password-file %s --dir NEWDIR\n",
+		res.Socket, res.PasswordFile)
 	fmt.Fprintf(e.out, "and                               trireme node --config NEWDIR/trireme.toml\n")
 }

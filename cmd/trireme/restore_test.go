@@ -49,7 +49,8 @@ func TestMomentsOfABackup(t *testing.T) {
 	var out strings.Builder
 	e := &env{out: &out}
 	printVerification(e, &backup.Verification{Restorable: map[string]backup.Restorable{
-		"a": {Stretch: backup.Stretch{From: 4, To: 13}, Since: at, Until: at.Add(time.Hour)}, "b": {Stretch: backup.Stretch{From: 5, To: 5}}}})
+		"a": {Stretch: backup.Stretch{From: 4, To: 13}, Since: at, Until: at.Add(time.Hour)},
+		"b": {Stretch: backup.Stretch{From: 5, To: 5}}}})
 	printPruned(e, &backup.Pruned{Kept: []string{"a"}, First: 4, Since: at}, false)
 	for _, want := range []string{"copy a: 2026-11-22T12:00:04Z to 2026-11-22T13:00:04Z (entries 4 to 13) can be restored\n",
 		"copy b: entries 5 to 5 can be restored\n", "the earliest moment that can be restored: 2026-11-22T12:00:04Z\n"} {

@@ -36,7 +36,8 @@ func (c *configHistoryCmd) Run(e *env) error {
 	if len(rows) > 1 {
 		printTable(e.out, rows)
 	}
-	e.say("the settings of cluster %s are at version %d; they can be rolled back as far as to version %d", v.Cluster, v.Version, v.Oldest)
+	e.say("the settings of cluster %s are at version %d; they can be rolled back as far as to version %d", v.Cluster,
+		v.Version, v.Oldest)
 	return nil
 }
 
@@ -67,7 +68,8 @@ func (c *configDiffCmd) Run(e *env) error {
 	case d.From < v.Oldest:
 		return api.Errorf(api.KindNotFound, "version %d is not kept any more; the oldest is %d", d.From, v.Oldest)
 	case max(d.From, d.To) > v.Version:
-		return api.Errorf(api.KindNotFound, "there is no version %d yet; the settings are at version %d", max(d.From, d.To), v.Version)
+		return api.Errorf(api.KindNotFound, "there is no version %d yet; the settings are at version %d", max(d.From, d.To),
+			v.Version)
 	case d.From > d.To:
 		return usagef("version %d is later than %d: give the earlier one first", d.From, d.To)
 	}
@@ -146,7 +148,8 @@ func (c *configRollbackCmd) Run(e *env) error {
 	case c.JSON:
 		return printJSON(e.out, res)
 	case len(res.Changes) == 0:
-		e.say("the settings of cluster %s, at version %d, do not differ from those of version %d: nothing is changed", res.Cluster, res.Version, c.To)
+		e.say("the settings of cluster %s, at version %d, do not differ from those of version %d: nothing is changed",
+			res.Cluster, res.Version, c.To)
 	case !c.DryRun:
 		fmt.Fprintf(e.out, "the settings of cluster %s are at version %d\n", res.Cluster, res.Version)
 	}

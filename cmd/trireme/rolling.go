@@ -45,8 +45,10 @@ func (c *turns) run(e *env, upgrade bool) error {
 		return usagef("--patience=%v is no time", c.Patience)
 	}
 	say := e.progress(c.JSON)
-	o := rolling.Options{Nodes: c.Nodes, Upgrade: upgrade, AcceptOutage: c.AcceptOutage, Patience: c.Patience, Poll: time.Second,
-		View: func(context.Context) (api.ClusterView, error) { return ask(c.remote, e, reads, (*api.Client).Cluster) },
+	o := rolling.Options{Nodes: c.Nodes, Upgrade: upgrade, AcceptOutage: c.AcceptOutage, Patience: c.Patience,
+		Poll: time.Second, View: func(context.Context) (api.ClusterView, error) {
+			return ask(c.remote, e, reads, (*api.Client).Cluster)
+		},
 		Switchover: func(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 			return have(c.remote, e, api.Switchover, req)
 		},
@@ -118,7 +120,9 @@ func (c *turns) act(ctx context.Context, e *env, say io.Writer, m api.MemberView
 		return fmt.Errorf("the address of %s, %q, is no host and port", m.Name, m.Daemon.API)
 	}
 	if c.Command == "" {
-		fmt.Fprintf(say, "restart the daemon of %s on %s now (as a service: systemctl restart trireme); --run COMMAND would do it for you\n", m.Name, host)
+		fmt.Fprintf(say,
+			"restart the daemon of %s on %s now (as a service: systemctl restart trireme); --run COMMAND would do it for you\n",
+			m.Name, host)
 		return nil
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.Command)

@@ -37,7 +37,8 @@ func ruleLines(v api.ClusterView) []string {
 func ruleText(r api.CommitRuleView) []string {
 	switch {
 	case r.Suspended && r.Since != nil:
-		return []string{fmt.Sprintf("%s is SUSPENDED since %s (%s): OKs are given by plain majority", r.Rule, clock(*r.Since), r.Why)}
+		return []string{fmt.Sprintf("%s is SUSPENDED since %s (%s): OKs are given by plain majority", r.Rule, clock(*r.Since),
+			r.Why)}
 	case r.WaitingSeconds >= 1:
 		return []string{fmt.Sprintf("COMMITS WAIT for %s, the oldest for %.1f s (%s)", r.Rule, r.WaitingSeconds, r.Why)}
 	}

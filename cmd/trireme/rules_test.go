@@ -13,7 +13,8 @@ func TestStatusShowsCommitRules(t *testing.T) {
 	v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2"},
 		CommitRules: &api.CommitRulesView{GraceSeconds: 10, Rules: []api.CommitRuleView{
 			{Rule: "must_ack.n2"},
-			{Rule: "must_ack.n3", Suspended: true, Since: &at, Why: "n3: not heard of for 12.0 s", Waiting: 4, WaitingSeconds: 10},
+			{Rule: "must_ack.n3", Suspended: true, Since: &at, Why: "n3: not heard of for 12.0 s", Waiting: 4,
+				WaitingSeconds: 10},
 			{Rule: "commit_zones=2", Waiting: 3, WaitingSeconds: 2.5, Why: "n2: 7 entries behind in zone b"}}},
 		Zones: []api.ZoneView{{Zone: "a", Leader: true, Text: "loss of a"}, {Zone: "b", Warning: true, Text: "loss of b"},
 			{Zone: "c", Text: "loss of c"}}}

@@ -59,10 +59,12 @@ func (f nodeFlags) node(port int) (config.Node, error) {
 	}
 	listen := func(port int) string { return net.JoinHostPort(f.Bind, strconv.Itoa(port)) }
 	reach := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, port, f.Durability, f.OSUser
+	n.MySQL.Binary, n.MySQL.Bind, n.MySQL.Port, n.MySQL.Durability, n.MySQL.OSUser = f.Mysqld, f.Bind, port, f.Durability,
+		f.OSUser
 	n.Peer.Listen, n.Peer.Advertise = listen(f.PeerPort), reach(f.PeerPort)
 	n.API = config.API{Listen: listen(f.APIPort), Advertise: reach(f.APIPort)}
-	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = f.Bind, f.RWPort, f.ROPort, f.SplitPort, f.StreamPort
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = f.Bind, f.RWPort, f.ROPort,
+		f.SplitPort, f.StreamPort
 	return n, nil
 }
 
@@ -137,8 +139,9 @@ func apiFlag(n config.Node) string {
 // joinAdvice replaces the advice for verbs that take --api: here the token says whom to ask.
 func joinAdvice(err error) error {
 	if a, ok := errors.AsType[*api.Error](err); ok && a.Kind == api.KindUnreachable {
-		return a.With("is the daemon running there, and its port open to this host? A token leads to the node that made it:\n" +
-			"         `trireme add NAME` on another node makes one that leads there")
+		return a.With(
+			"is the daemon running there, and its port open to this host? A token leads to the node that made it:\n" +
+				"         `trireme add NAME` on another node makes one that leads there")
 	}
 	return err
 }
@@ -182,8 +185,8 @@ func (c *joinCmd) Run(e *env) error {
 			Members []string `json:"members"`
 		}{madeNode{res.Identity.Name, res.ConfigFile, ""}, res.Identity.Cluster, res.Identity.ID, res.Members})
 	}
-	e.say("Node %s is a member of cluster %s (id %d; nodes are %s).", res.Identity.Name, res.Identity.Cluster, res.Identity.ID,
-		strings.Join(res.Members, " "))
+	e.say("Node %s is a member of cluster %s (id %d; nodes are %s).", res.Identity.Name, res.Identity.Cluster,
+		res.Identity.ID, strings.Join(res.Members, " "))
 	fmt.Fprintf(e.out, "Start it: %s\n", startCommand(res.ConfigFile))
 	return nil
 }
@@ -202,7 +205,8 @@ func serviceUser(dir string) string {
 }
 
 // unitFiles are where packages put the service.
-var unitFiles = []string{"/etc/systemd/system/trireme.service", "/usr/lib/systemd/system/trireme.service", "/lib/systemd/system/trireme.service"}
+var unitFiles = []string{"/etc/systemd/system/trireme.service", "/usr/lib/systemd/system/trireme.service",
+	"/lib/systemd/system/trireme.service"}
 
 // startCommand is how a node is started: by its service, if these are the settings that it takes and there is one.
 func startCommand(file string) string {
@@ -254,14 +258,16 @@ func (c *configCheckCmd) Run(e *env) error {
 	id, err := config.LoadIdentity(n.Dir)
 	made := err == nil
 	if c.JSON && (!made || id.Name == n.Name && id.Cluster == n.Cluster) {
-		return printJSON(e.out, map[string]any{"file": path, "cluster": n.Cluster, "name": n.Name, "dir": filepath.Clean(n.Dir), "made": made})
+		return printJSON(e.out, map[string]any{"file": path, "cluster": n.Cluster, "name": n.Name,
+			"dir": filepath.Clean(n.Dir), "made": made})
 	}
 	switch {
 	case !made:
 		fmt.Fprintf(e.out, "%s has no mistakes; %s is not the directory of a node yet\n", path, n.Dir)
 		return nil
 	case id.Name != n.Name || id.Cluster != n.Cluster:
-		return &config.Error{File: path, Key: "dir", What: fmt.Sprintf("%s belongs to node %q of cluster %q", n.Dir, id.Name, id.Cluster),
+		return &config.Error{File: path, Key: "dir", What: fmt.Sprintf("%s belongs to node %q of cluster %q", n.Dir, id.Name,
+			id.Cluster),
 			Advice: fmt.Sprintf("this file is for node %q of cluster %q", n.Name, n.Cluster)}
 	}
 	fmt.Fprintf(e.out, "%s has no mistakes: node %s of cluster %s in %s\n", path, n.Name, n.Cluster, filepath.Clean(n.Dir))

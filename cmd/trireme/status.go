@@ -157,7 +157,8 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if v.Generation > 1 {
 		generation = fmt.Sprintf("generation %d · ", v.Generation)
 	}
-	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex, leader)
+	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex,
+		leader)
 	say := func(text string) {
 		for _, line := range wrap(text, width) {
 			fmt.Fprintln(w, p.warnings(line))
@@ -165,9 +166,11 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	}
 	say(title)
 	if v.Pause != nil {
-		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"), clock(v.Pause.Since), pauseEnd(v.Pause))
+		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"),
+			clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v), ruleLines(v))
+	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v),
+		ruleLines(v))
 	for _, text := range texts {
 		say(text)
 	}
@@ -242,8 +245,8 @@ func blockedLines(v api.ClusterView) []string {
 	if b == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s. %s; %s.", b.Index, b.GTID, b.Entry,
-		strings.Join(b.Nodes, ", "), b.Number, b.Error, b.Told, b.Next)}
+	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s. %s; %s.", b.Index,
+		b.GTID, b.Entry, strings.Join(b.Nodes, ", "), b.Number, b.Error, b.Told, b.Next)}
 }
 
 // vipTexts says who holds which virtual address.
@@ -307,7 +310,8 @@ func failoverText(f api.FailoverView) string {
 	}
 	heavy := ""
 	if f.HeavySeconds >= 0.1 {
-		heavy = fmt.Sprintf("; %.1f s of it for large transactions and DDL that are committed and not applied there", f.HeavySeconds)
+		heavy = fmt.Sprintf("; %.1f s of it for large transactions and DDL that are committed and not applied there",
+			f.HeavySeconds)
 	}
 	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)%s",
 		f.To, f.Seconds, f.HostLostSeconds, heavy)
@@ -326,7 +330,8 @@ func seedText(s *api.SeedView) string {
 	}
 	done := min(s.DoneBytes, s.TotalBytes)
 	full := int(done * barWidth / s.TotalBytes)
-	text := fmt.Sprintf(" [%s%s] %d of about %d MiB from %s", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), done>>20, s.TotalBytes>>20, s.From)
+	text := fmt.Sprintf(" [%s%s] %d of about %d MiB from %s", strings.Repeat("#", full),
+		strings.Repeat(".", barWidth-full), done>>20, s.TotalBytes>>20, s.From)
 	if s.BytesPerSecond > 0 {
 		left := time.Duration((s.TotalBytes-done)/s.BytesPerSecond) * time.Second
 		text += fmt.Sprintf(", %d MiB/s, about %v left", s.BytesPerSecond>>20, left)

@@ -39,13 +39,16 @@ func TestStatusTellsOfLogs(t *testing.T) {
 // TestStatusTellsOfVirtualAddresses: who holds each, if anybody; what a node that is down said last does not count.
 func TestStatusTellsOfVirtualAddresses(t *testing.T) {
 	member := func(name, state string, held ...bool) api.MemberView {
-		return api.MemberView{Name: name, State: state, VIPs: []api.VIPView{{Address: "10.0.0.100", Access: "read-write", Held: held[0]},
-			{Address: "10.0.0.101", Access: "read-only", Held: held[1]}}}
+		return api.MemberView{Name: name, State: state,
+			VIPs: []api.VIPView{{Address: "10.0.0.100", Access: "read-write", Held: held[0]},
+				{Address: "10.0.0.101", Access: "read-only", Held: held[1]}}}
 	}
 	var b strings.Builder
 	printStatus(&b, false, api.ClusterView{Leader: "n1", Members: []api.MemberView{
-		member("n1", api.StateHealthy, true, false), member("n2", api.StateDown, true, true), member("n3", api.StateHealthy, false, false)}})
-	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n", "virtual address 10.0.0.101 (read-only): no node\n"} {
+		member("n1", api.StateHealthy, true, false), member("n2", api.StateDown, true, true),
+		member("n3", api.StateHealthy, false, false)}})
+	for _, want := range []string{"virtual address 10.0.0.100 (read-write): n1\n",
+		"virtual address 10.0.0.101 (read-only): no node\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
@@ -90,7 +93,8 @@ func TestTopology(t *testing.T) {
 
 // TestStatusTellsOfHeavyWork: what is under way, what it adds to a failover, and who slows commits.
 func TestStatusTellsOfHeavyWork(t *testing.T) {
-	v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2", Seconds: 41, HostLostSeconds: 42, HeavySeconds: 40},
+	v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2", Seconds: 41, HostLostSeconds: 42,
+		HeavySeconds: 40},
 		Flow: &api.FlowView{ObjectiveSeconds: 5, DelaySeconds: 0.125, Node: "n2", BacklogSeconds: 3.75},
 		Members: []api.MemberView{{Name: "n1", State: api.StateHealthy, Heavy: []api.HeavyView{
 			{Kind: api.HeavyTransaction, Text: "uuid:7", Bytes: 512 << 20, AgeSeconds: 2, Done: 0.25, ReplaySeconds: 32},
@@ -112,12 +116,18 @@ func TestStatusTellsOfHeavyWork(t *testing.T) {
 
 func TestProgressText(t *testing.T) {
 	for want, got := range map[string]string{
-		"copying: [#####...............] 25 of 100 MiB":                          progressText("copying", 0, 25, 100, " MiB", time.Second/2),
-		"copying: [##########..........] 50 of 100 MiB, 10 MiB/s, about 5s left": progressText("copying", 0, 50, 100, " MiB", 5*time.Second),
-		"applying: [##########..........] 50 of 100, 4/s, about 13s left":        progressText("applying", 10, 50, 100, "", 10*time.Second),
-		"applying: [####################] 100 of 100, 10/s":                      progressText("applying", 0, 100, 100, "", 10*time.Second),
-		"reading: 7 MiB, 7 MiB/s":                                                progressText("reading", 0, 7, 0, " MiB", time.Second),
-		"copying: [....................] 0 of 100 MiB":                           progressText("copying", 0, 0, 100, " MiB", time.Minute),
+		"copying: [#####...............] 25 of 100 MiB": progressText("copying", 0, 25, 100,
+			" MiB", time.Second/2),
+		"copying: [##########..........] 50 of 100 MiB, 10 MiB/s, about 5s left": progressText("copying", 0, 50, 100,
+			" MiB", 5*time.Second),
+		"applying: [##########..........] 50 of 100, 4/s, about 13s left": progressText("applying", 10, 50, 100,
+			"", 10*time.Second),
+		"applying: [####################] 100 of 100, 10/s": progressText("applying", 0, 100, 100,
+			"", 10*time.Second),
+		"reading: 7 MiB, 7 MiB/s": progressText("reading", 0, 7, 0,
+			" MiB", time.Second),
+		"copying: [....................] 0 of 100 MiB": progressText("copying", 0, 0, 100,
+			" MiB", time.Minute),
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -132,7 +142,8 @@ func TestStatusTellsOfTiedSessions(t *testing.T) {
 		return api.MemberView{Name: name, State: state, Router: api.RouterView{TiedSessions: tied}}
 	}
 	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{
-		member("n1", api.StateHealthy, map[string]int{"user locks": 1, "temporary tables": 1}), member("n2", api.StateHealthy, map[string]int{"temporary tables": 1}),
+		member("n1", api.StateHealthy, map[string]int{"user locks": 1, "temporary tables": 1}),
+		member("n2", api.StateHealthy, map[string]int{"temporary tables": 1}),
 		member("n3", api.StateDown, map[string]int{"LOCK TABLES": 1})}}
 	var b strings.Builder
 	printStatus(&b, false, v)
@@ -153,8 +164,8 @@ func TestHourLines(t *testing.T) {
 	at := func(minutes int, kind string, gap float64) api.Event {
 		return api.Event{Time: now.Add(-time.Duration(minutes) * time.Minute), Kind: kind, GapMS: gap}
 	}
-	lines := hourLines(false, []api.Event{at(75, "failover", 9000), at(30, "down", 0), at(30, "failover", 1100), at(30, "rejoin", 0),
-		at(5, "switchover", 70), at(1, "settings", 0)}, now)
+	lines := hourLines(false, []api.Event{at(75, "failover", 9000), at(30, "down", 0), at(30, "failover", 1100),
+		at(30, "rejoin", 0), at(5, "switchover", 70), at(1, "settings", 0)}, now)
 	picture := strings.Repeat("─", 29) + "×" + strings.Repeat("─", 24) + "o" + strings.Repeat("─", 3) + "·─"
 	want := []string{"", "last hour  " + picture,
 		"           × 1 failover, o 1 switchover or election, longest time without writes 1.1 s, · 3 other events: `trireme history`"}
@@ -180,7 +191,8 @@ func TestSteps(t *testing.T) {
 	view := func(states ...string) api.ClusterView {
 		v := api.ClusterView{Leader: "n1", Failover: api.FailoverView{To: "n2"}}
 		for i, state := range states {
-			v.Members = append(v.Members, member("n"+strconv.Itoa(i+1), map[bool]string{true: api.RoleLeader, false: api.RoleFollower}[i == 0], state))
+			v.Members = append(v.Members,
+				member("n"+strconv.Itoa(i+1), map[bool]string{true: api.RoleLeader, false: api.RoleFollower}[i == 0], state))
 		}
 		return v
 	}
@@ -242,7 +254,8 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 	}
 	rows := [][]string{{"NODE", "ROLE", "STATE", "LAG", "MYSQL", "VERSION", "LAST", "APPLIED", "API"}}
 	for _, name := range []string{"db1", "db2", "db3"} {
-		rows = append(rows, []string{name, "follower", "healthy", "0.0s", name + ".example.com:3306", "9.7.4", "123456789", "123456789", name + ".example.com:8008"})
+		rows = append(rows, []string{name, "follower", "healthy", "0.0s", name + ".example.com:3306", "9.7.4", "123456789",
+			"123456789", name + ".example.com:8008"})
 	}
 	for _, row := range narrowed(rows, 80, "LAST", "VERSION", "API", "MYSQL", "APPLIED") {
 		if n := len(strings.Join(row, "  ")); n > 80 {

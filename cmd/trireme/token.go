@@ -46,7 +46,8 @@ func (c *tokenAddCmd) Run(e *env) error {
 		return printJSON(e.out, res)
 	}
 	fmt.Fprintln(e.out, cmp.Or(res.Token, c.File))
-	fmt.Fprintf(e.errOut, "token %s, role %s, valid until %s; it is not shown again\n", res.Name, res.Role, whenOr(res.Expires, "it is removed"))
+	fmt.Fprintf(e.errOut, "token %s, role %s, valid until %s; it is not shown again\n", res.Name, res.Role,
+		whenOr(res.Expires, "it is removed"))
 	return nil
 }
 

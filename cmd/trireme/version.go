@@ -17,7 +17,8 @@ type versionCmd struct {
 
 // Run prints what the build recorded.
 func (c *versionCmd) Run(e *env) error {
-	v := map[string]string{"version": buildVersion(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	v := map[string]string{"version": buildVersion(), "go": runtime.Version(), "platform": runtime.GOOS + "/" +
+		runtime.GOARCH}
 	if commitPath != "" {
 		v["commit_path"] = commitPath
 	}

@@ -136,17 +136,23 @@ func TestVIPCheck(t *testing.T) {
 	}{
 		{"all is well", `["10.77.0.100/24", "fd77::100/64"]`, vipRights, 0, good +
 			"ok 10.77.0.100/24 free, on interface eth0 ok fd77::100/64 free, on interface eth0"},
-		{"conflict", `"10.77.0.101/24"`, vipRights, 1, good + "FAILED 10.77.0.101/24 in use by the host with the MAC " + other +
+		{"conflict", `"10.77.0.101/24"`, vipRights, 1, good + "FAILED 10.77.0.101/24 in use by the host with the MAC " +
+			other +
 			" (seen on eth0); right only if that is the node that holds it now"},
-		{"no interface", `["10.99.0.100/24", "10.77.0.100/24"]`, vipRights, 1, good + "FAILED 10.99.0.100/24 no interface of this host has an address in " +
-			"10.99.0.0/24, the subnet of 10.99.0.100; name one as vip.interface ok 10.77.0.100/24 free, on interface eth0"},
-		{"its own", `"10.77.0.12/24"`, vipRights, 1, good + "FAILED 10.77.0.12/24 this host has 10.77.0.12 as an address of its own (10.77.0.12/24), " +
-			"so clients reach it here no matter which node leads; remove it, or configure another one"},
-		{"no capability", `"10.77.0.100/24"`, nil, 1, "FAILED rights this process lacks CAP_NET_ADMIN and CAP_NET_RAW; give them to the daemon, and run this check " +
-			"with them FAILED 10.77.0.100/24 a socket for ARP and neighbour discovery: operation not permitted; the daemon needs CAP_NET_ADMIN and CAP_NET_RAW (docs/vip.md)"},
-		{"one capability", `"10.77.0.100/24"`, []uintptr{unix.CAP_NET_RAW}, 1, "FAILED rights this process lacks CAP_NET_ADMIN; give them to the daemon, and run " +
-			"this check with them ok 10.77.0.100/24 free, on interface eth0"},
-		{"no address", `[]`, vipRights, 1, "trireme: no virtual addresses in /proc/self/fd/3; give vip.rw or vip.ro (docs/vip.md)"},
+		{"no interface", `["10.99.0.100/24", "10.77.0.100/24"]`, vipRights, 1,
+			good + "FAILED 10.99.0.100/24 no interface of this host has an address in " +
+				"10.99.0.0/24, the subnet of 10.99.0.100; name one as vip.interface ok 10.77.0.100/24 free, on interface eth0"},
+		{"its own", `"10.77.0.12/24"`, vipRights, 1,
+			good + "FAILED 10.77.0.12/24 this host has 10.77.0.12 as an address of its own (10.77.0.12/24), " +
+				"so clients reach it here no matter which node leads; remove it, or configure another one"},
+		{"no capability", `"10.77.0.100/24"`, nil, 1,
+			"FAILED rights this process lacks CAP_NET_ADMIN and CAP_NET_RAW; give them to the daemon, and run this check " +
+				"with them FAILED 10.77.0.100/24 a socket for ARP and neighbour discovery: operation not permitted; the daemon needs CAP_NET_ADMIN and CAP_NET_RAW (docs/vip.md)"},
+		{"one capability", `"10.77.0.100/24"`, []uintptr{unix.CAP_NET_RAW}, 1,
+			"FAILED rights this process lacks CAP_NET_ADMIN; give them to the daemon, and run " +
+				"this check with them ok 10.77.0.100/24 free, on interface eth0"},
+		{"no address", `[]`, vipRights, 1,
+			"trireme: no virtual addresses in /proc/self/fd/3; give vip.rw or vip.ro (docs/vip.md)"},
 	} {
 		if out, code := runAs(t, h, c.rights, vipSettings(c.rw), "vip", "check"); out != c.out || code != c.code {
 			t.Errorf("%s: exit code %d, want %d\n got %s\nwant %s", c.name, code, c.code, out, c.out)
@@ -154,7 +160,8 @@ func TestVIPCheck(t *testing.T) {
 	}
 	out, code := runAs(t, h, vipRights, vipSettings(`["10.77.0.100/24", "10.77.0.101/24"]`), "vip", "check", "--json")
 	var findings []vip.Finding
-	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != 1 || len(findings) != 3 || !findings[0].OK || !findings[1].OK || findings[2].OK ||
+	if err := json.Unmarshal([]byte(out), &findings); err != nil || code != 1 || len(findings) != 3 || !findings[0].OK ||
+		!findings[1].OK || findings[2].OK ||
 		findings[2].What != "10.77.0.101/24" {
 		t.Errorf("--json: exit code %d, %v: %s", code, err, out)
 	}
@@ -169,7 +176,8 @@ func TestVIPRelease(t *testing.T) {
 	before, _ := addresses(t, h)
 	bindForEver(t, h)
 	settings := vipSettings(`["10.77.0.100/24", "fd77::100/64"]`)
-	if out, code := runAs(t, h, nil, settings, "vip", "release"); code != 1 || !strings.Contains(out, "removing 10.77.0.100: operation not permitted; the daemon needs CAP_NET_ADMIN") {
+	if out, code := runAs(t, h, nil, settings, "vip", "release"); code != 1 ||
+		!strings.Contains(out, "removing 10.77.0.100: operation not permitted; the daemon needs CAP_NET_ADMIN") {
 		t.Errorf("without rights: exit code %d: %s", code, out)
 	}
 	for range 2 { // the second time there is nothing to remove
@@ -185,7 +193,8 @@ func TestVIPRelease(t *testing.T) {
 // guardedDaemon is a daemon that gives its guard signs of life for as long as it runs, in a process of its own.
 func guardedDaemon() error {
 	_ = os.Unsetenv("VIP_TEST_DAEMON") // the guard is no daemon
-	g, err := guard.Start([]string{"trireme", "guard", "--node", "n1", "--vip", vip4.Addr().String(), "--vip", vip6.Addr().String()}, true,
+	g, err := guard.Start([]string{"trireme", "guard", "--node", "n1", "--vip", vip4.Addr().String(), "--vip", vip6.Addr().
+		String()}, true,
 		slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		return err

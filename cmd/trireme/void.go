@@ -93,7 +93,8 @@ func (c *decision) request(e *env, o outcome, req api.VoidRequest) (api.VoidRepo
 
 // await waits until a leader takes writes, which has gone on after the entry.
 func (c *decision) await(e *env, rep api.VoidReport) (leader string, err error) {
-	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and continue after entry %d", rep.Entry.Index)
+	what := fmt.Sprintf("a leader that takes writes; the nodes restart their mysqld and continue after entry %d",
+		rep.Entry.Index)
 	seen := c.until(e, voidPatience, what, func(v api.ClusterView) bool {
 		if b := v.Blocked; b != nil && b.Index > rep.Entry.Index {
 			err = api.Errorf(api.KindConflict, "entry %d cannot be applied either (%s)", b.Index, b.Entry).

@@ -28,7 +28,8 @@ func (t target) shown(cs tls.ConnectionState) (target, error) {
 // against t.
 func (t *target) vouched(ctx context.Context) error {
 	_, addr, _ := strings.Cut(t.base, "://")
-	addrs := append([]string{addr}, slices.DeleteFunc(slices.Clone(t.cred.API), func(a string) bool { return a == addr })...)
+	addrs := append([]string{addr}, slices.DeleteFunc(slices.Clone(t.cred.API),
+		func(a string) bool { return a == addr })...)
 	limit := probeTimeout
 	if end, bounded := ctx.Deadline(); bounded {
 		limit = min(limit, time.Until(end)/2) // the rest is for the question itself
@@ -60,7 +61,8 @@ func (t *target) vouched(ctx context.Context) error {
 	}
 	good := members(views)
 	if !slices.ContainsFunc(good, func(v api.RouteView) bool { return same(v, views[0]) }) {
-		return api.Errorf(api.KindForbidden, "other nodes say that %s at %s is not a member: it was removed, or its certificate was revoked", t.node.Name, addr).
+		return api.Errorf(api.KindForbidden,
+			"other nodes say that %s at %s is not a member: it was removed, or its certificate was revoked", t.node.Name, addr).
 			With("it gets no token; if they are former nodes themselves, take their addresses out of the credential's file")
 	}
 	t.trust = onlyMembers(t.trust, good)

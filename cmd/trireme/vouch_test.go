@@ -54,7 +54,8 @@ func newWitness(t *testing.T, ca *pki.CA, id uint64, name string) *witness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &witness{addr: l.Addr().String(), serial: bundle.Serial(), view: api.RouteView{Cluster: "c1", Node: name, Term: id}}
+	w := &witness{addr: l.Addr().String(), serial: bundle.Serial(), view: api.RouteView{Cluster: "c1", Node: name,
+		Term: id}}
 	server := &http.Server{Handler: w, TLSConfig: bundle.ServerTLS(), ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() {
@@ -76,7 +77,8 @@ func TestTokensForMembersOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	n1, n2, n3 := newWitness(t, ca, 1, "n1"), newWitness(t, ca, 2, "n2"), newWitness(t, ca, 3, "n3")
-	two, three := []api.RouteNode{{Name: "n1", ID: 1}, {Name: "n2", ID: 2}}, []api.RouteNode{{Name: "n1", ID: 1}, {Name: "n2", ID: 2}, {Name: "n3", ID: 3}}
+	two, three := []api.RouteNode{{Name: "n1", ID: 1}, {Name: "n2", ID: 2}},
+		[]api.RouteNode{{Name: "n1", ID: 1}, {Name: "n2", ID: 2}, {Name: "n3", ID: 3}}
 	off := []api.RouteNode{two[0], two[1], {Name: "n3", ID: 3, Revoked: true}}
 	const nowhere = "127.0.0.1:1"
 	for name, tc := range map[string]struct {
@@ -86,13 +88,15 @@ func TestTokensForMembersOnly(t *testing.T) {
 		gets  *witness // nil: no witness
 		kind  api.Kind
 	}{
-		"a member": {n3.addr, []string{n1.addr, n2.addr}, func() { n1.says(4, three); n2.says(4, three); n3.says(4, three) }, n3, ""},
-		"removed":  {n3.addr, []string{n1.addr}, func() { n1.says(4, two); n3.says(4, three) }, nil, api.KindForbidden},
+		"a member": {n3.addr, []string{n1.addr, n2.addr}, func() { n1.says(4, three); n2.says(4, three); n3.says(4, three) },
+			n3, ""},
+		"removed": {n3.addr, []string{n1.addr}, func() { n1.says(4, two); n3.says(4, three) }, nil, api.KindForbidden},
 		"removed, and disowns the others": {n3.addr, []string{n1.addr, n2.addr, n3.addr},
 			func() { n1.says(4, two); n2.says(4, two); n3.says(9, off[2:]) }, nil, api.KindForbidden},
 		"disowned by a former node": {n1.addr, []string{n1.addr, n2.addr, n3.addr},
 			func() { n1.says(4, two); n2.says(4, two); n3.says(9, off[2:]) }, n1, ""},
-		"revoked": {n3.addr, []string{n1.addr, nowhere}, func() { n1.says(4, off); n3.says(4, three) }, nil, api.KindForbidden},
+		"revoked": {n3.addr, []string{n1.addr, nowhere}, func() { n1.says(4, off); n3.says(4, three) }, nil,
+			api.KindForbidden},
 		"its certificate is revoked": {n3.addr, []string{n2.addr, nowhere},
 			func() { n2.says(4, three, n3.serial); n3.says(4, three) }, nil, api.KindForbidden},
 		"the next one of the credential": {"", []string{n3.addr, n1.addr, n2.addr},
@@ -141,7 +145,8 @@ func TestDisownedNodeIsReadWithoutToken(t *testing.T) {
 	n3.says(4, []api.RouteNode{{Name: "n1", ID: 1}, {Name: "n3", ID: 3}})
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("TRIREME_CONFIG", filepath.Join(t.TempDir(), "none"))
-	path, err := setup.Credential{Cluster: "c1", CA: string(ca.CertPEM()), Token: "secret", API: []string{n1.addr}}.Save("")
+	path, err := setup.Credential{Cluster: "c1", CA: string(ca.CertPEM()), Token: "secret",
+		API: []string{n1.addr}}.Save("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +170,8 @@ func TestOtherNodeAtTheSameAddress(t *testing.T) {
 	n1, n3 := newWitness(t, ca, 1, "n1"), newWitness(t, ca, 3, "n3")
 	n1.says(4, []api.RouteNode{{Name: "n1", ID: 1}})
 	t.Setenv("TRIREME_CONFIG", filepath.Join(t.TempDir(), "none"))
-	got, err := prove(t.Context(), n1.addr, []setup.Credential{{CA: string(ca.CertPEM()), Token: "secret", API: []string{n1.addr}}})
+	got, err := prove(t.Context(), n1.addr,
+		[]setup.Credential{{CA: string(ca.CertPEM()), Token: "secret", API: []string{n1.addr}}})
 	if err == nil {
 		err = got.vouched(t.Context())
 	}

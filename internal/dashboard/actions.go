@@ -64,15 +64,19 @@ func (p *Pages) switchover(w http.ResponseWriter, r *http.Request, sess *session
 	}
 	page := p.page("Switchover: dry run")
 	res, err := p.opts.Source.Switchover(r.Context(), api.SwitchoverRequest{To: to, DryRun: true})
-	page.Candidates, page.Open, page.OpenMore = res.Candidates, res.OpenTransactions, res.OpenCount-len(res.OpenTransactions)
+	page.Candidates, page.Open, page.OpenMore = res.Candidates, res.OpenTransactions,
+		res.OpenCount-len(res.OpenTransactions)
 	switch {
 	case err != nil:
 	case res.Problem != "":
 		page.Problem = res.Problem
 	default:
-		page.Facts = []fact{{"From", res.From}, {"To", res.To}, {"Without writes", fmt.Sprintf("about %.0f ms", res.WriteGapMS)},
-			{"Open transactions", fmt.Sprintf("%d; those that do not end within %.0f s are rolled back", res.OpenCount, api.DefaultTrxWait.Seconds())}}
-		page.Confirm = &confirm{Path: "/ui/switchover", Token: p.sessions.actionToken(sess), Button: "Switch over to " + res.To,
+		page.Facts = []fact{{"From", res.From}, {"To", res.To},
+			{"Without writes", fmt.Sprintf("about %.0f ms", res.WriteGapMS)},
+			{"Open transactions", fmt.Sprintf("%d; those that do not end within %.0f s are rolled back", res.OpenCount,
+				api.DefaultTrxWait.Seconds())}}
+		page.Confirm = &confirm{Path: "/ui/switchover", Token: p.sessions.actionToken(sess), Button: "Switch over to " +
+			res.To,
 			Fields: []fact{{"to", res.To}, {"term", strconv.FormatUint(res.Term, 10)}}}
 	}
 	p.show(w, r, page, "", err)
@@ -82,7 +86,8 @@ func (p *Pages) switchOver(w http.ResponseWriter, r *http.Request, to, term stri
 	page := p.page("Switchover to " + to)
 	n, err := strconv.ParseUint(term, 10, 64)
 	if err != nil || n == 0 || to == "" {
-		p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown in the dry run").With("start again"))
+		p.show(w, r, page, "", api.Errorf(api.KindInvalid, "the request does not say what was shown in the dry run").
+			With("start again"))
 		return
 	}
 	// What has begun goes on to its end, whether or not the browser waits for it.
@@ -95,12 +100,14 @@ func (p *Pages) switchOver(w http.ResponseWriter, r *http.Request, to, term stri
 
 // switchoverText says what a switchover did, and first what became of clients: a session that moved has lost nothing.
 func switchoverText(res api.SwitchoverResult) string {
-	text, what := fmt.Sprintf("%s leads in term %d. Writes were closed for %.0f ms.", res.To, res.Term, res.WriteGapMS), "connection"
+	text, what := fmt.Sprintf("%s leads in term %d. Writes were closed for %.0f ms.", res.To, res.Term, res.WriteGapMS),
+		"connection"
 	if res.SessionsMoved > 0 {
 		text, what = text+fmt.Sprintf(" %s moved to %s.", count(res.SessionsMoved, "session"), res.To), "other connection"
 	}
 	if others := res.ConnectionsCut - res.SessionsMoved; others > 0 {
-		text += fmt.Sprintf(" %s to %s ended; clients connect again unless a router of their own moved them.", count(others, what), res.From)
+		text += fmt.Sprintf(" %s to %s ended; clients connect again unless a router of their own moved them.",
+			count(others, what), res.From)
 	}
 	if res.OpenCount > 0 {
 		text += fmt.Sprintf(" Rolled back: %s.", count(res.OpenCount, "open transaction"))
@@ -168,10 +175,11 @@ func (p *Pages) remove(w http.ResponseWriter, r *http.Request, sess *session) {
 	if term != "" {
 		page.Problem = "What was typed is not the node's name. Nothing was done."
 	}
-	page.Facts = []fact{{"Node", name}, {"What happens", "it loses its vote and its place in the cluster; its daemon ends, its data stays on its disk"},
+	page.Facts = []fact{{"Node", name},
+		{"What happens", "it loses its vote and its place in the cluster; its daemon ends, its data stays on its disk"},
 		{"Before", "if it leads, it hands leadership over; what the others cannot bear is refused"}}
-	page.Confirm = &confirm{Path: "/ui/remove", Token: p.sessions.actionToken(sess), Button: "Remove " + name, TypeName: name,
-		Fields: []fact{{"name", name}, {"term", strconv.FormatUint(v.Term, 10)}}}
+	page.Confirm = &confirm{Path: "/ui/remove", Token: p.sessions.actionToken(sess), Button: "Remove " + name,
+		TypeName: name, Fields: []fact{{"name", name}, {"term", strconv.FormatUint(v.Term, 10)}}}
 	p.show(w, r, page, "", nil)
 }
 
@@ -192,7 +200,8 @@ func (p *Pages) add(w http.ResponseWriter, r *http.Request, _ *session) {
 		return
 	}
 	p.opts.Logger.Info("dashboard: an action", "action", "invitation of "+name, "from", r.RemoteAddr)
-	p.render(w, http.StatusOK, "add.html", addPage{state: p.watch.look(r.Context()).state, Name: name, Role: role, Token: res.Token, Expires: clock(res.Expires)})
+	p.render(w, http.StatusOK, "add.html", addPage{state: p.watch.look(r.Context()).state, Name: name, Role: role,
+		Token: res.Token, Expires: clock(res.Expires)})
 }
 
 func isMember(v api.ClusterView, name string) bool {

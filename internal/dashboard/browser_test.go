@@ -26,7 +26,8 @@ func TestInChromium(t *testing.T) {
 	for _, state := range []struct {
 		name string
 		fake *fake
-	}{{"healthy", healthy()}, {"headless", headless()}, {"silent", silent()}, {"fresh", fresh()}, {"troubled", troubled()}} {
+	}{{"healthy", healthy()}, {"headless", headless()}, {"silent", silent()}, {"fresh", fresh()},
+		{"troubled", troubled()}} {
 		s := serve(t, state.fake)
 		state.fake.second = func() { s.advance(8 * time.Second) }
 		c.Must("Network.clearBrowserCookies", nil, nil)
@@ -35,7 +36,8 @@ func TestInChromium(t *testing.T) {
 		if state.name == "healthy" {
 			c.check(t, "login")
 		}
-		c.Eval(`document.getElementById("token").value = "`+token+`"; window.before = true; document.querySelector("button").click()`, nil)
+		c.Eval(`document.getElementById("token").value = "`+token+
+			`"; window.before = true; document.querySelector("button").click()`, nil)
 		c.Until(`!window.before && document.getElementById("nodes")`)
 		c.Until(`document.getElementById("live").textContent === "live"`)
 		if state.fake.view.Leader != "" { // rates take two looks
@@ -46,7 +48,8 @@ func TestInChromium(t *testing.T) {
 		if state.name == "troubled" || state.name == "headless" { // a page that is not live any more says so
 			_ = s.Listener.Close()
 			s.CloseClientConnections()
-			c.Until(`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("NOT LIVE")`)
+			c.Until(
+				`document.body.classList.contains("stale") && document.getElementById("live").textContent.startsWith("NOT LIVE")`)
 			var known []string // what it still shows as if it knew
 			c.Eval(`[...document.querySelectorAll("#nodes .state, #tiles .unit, #head .facts, #commit, .now, #picture li, #outlook li, #clients td, #busy")].map(e => e.textContent).filter(s => !s.includes("unknown"))`, &known)
 			if len(known) > 0 {
@@ -76,7 +79,8 @@ func TestInChromium(t *testing.T) {
 			c.adds(t, s, state.fake)
 			c.Must("Network.clearBrowserCookies", nil, nil) // who may only look
 			c.Open(s.URL + "/")
-			c.Eval(`document.getElementById("token").value = "`+viewToken+`"; window.before = true; document.querySelector("button").click()`, nil)
+			c.Eval(`document.getElementById("token").value = "`+viewToken+
+				`"; window.before = true; document.querySelector("button").click()`, nil)
 			c.Until(`!window.before && document.getElementById("nodes")`)
 			c.check(t, "viewer")
 			c.named(t)
@@ -85,8 +89,8 @@ func TestInChromium(t *testing.T) {
 	}
 }
 
-// TestPeriodInChromium looks at the charts: on the dashboard, and as one file, which fetches nothing. They can be zoomed and read by keys, and
-// a browser without scripts shows their figures.
+// TestPeriodInChromium looks at the charts: on the dashboard, and as one file, which fetches nothing. They can be
+// zoomed and read by keys, and a browser without scripts shows their figures.
 func TestPeriodInChromium(t *testing.T) {
 	needs.Quiet(t)
 	c := &chromium{browser.Start(t)}
@@ -94,15 +98,18 @@ func TestPeriodInChromium(t *testing.T) {
 	s := serve(t, f)
 	c.Look(1280, "light")
 	c.Open(s.URL + "/")
-	c.Eval(`document.getElementById("token").value = "`+viewToken+`"; window.before = true; document.querySelector("button").click()`, nil)
+	c.Eval(`document.getElementById("token").value = "`+viewToken+
+		`"; window.before = true; document.querySelector("button").click()`, nil)
 	c.Until(`!window.before && document.getElementById("nodes")`)
 	week := recorded(7*24*time.Hour, time.Hour)
 	quiet := recorded(time.Hour, 30*time.Second)
 	for n := range quiet.Nodes {
-		quiet.Nodes[n].Buckets, quiet.Nodes[n].Statements, quiet.Nodes[n].Sessions, quiet.Nodes[n].FileWaits = nil, nil, nil, nil
+		quiet.Nodes[n].Buckets, quiet.Nodes[n].Statements, quiet.Nodes[n].Sessions, quiet.Nodes[n].FileWaits = nil, nil, nil,
+			nil
 	}
 	quiet.Events = nil
-	for name, r := range map[string]api.Report{"failover": recorded(time.Hour, 30*time.Second), "week": week, "empty": quiet} {
+	for name, r := range map[string]api.Report{"failover": recorded(time.Hour, 30*time.Second), "week": week,
+		"empty": quiet} {
 		f.report = r
 		c.Open(s.URL + "/ui/period")
 		var plots int
@@ -125,12 +132,14 @@ func TestPeriodInChromium(t *testing.T) {
 		return { X: b.left, Y: b.top + 50, Width: b.width }; })()`, &at)
 	for i, kind := range []string{"mouseMoved", "mousePressed", "mouseMoved", "mouseMoved", "mouseReleased"} {
 		x := at.X + at.Width*[]float64{0.25, 0.25, 0.3, 0.5, 0.5}[i]
-		c.Must("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": at.Y, "button": "left", "buttons": 1, "clickCount": 1}, nil)
+		c.Must("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": at.Y, "button": "left", "buttons": 1,
+			"clickCount": 1}, nil)
 	}
 	c.Until(`document.querySelector("[name=from]").value.startsWith("2026-11-22 11:1")`)
 	c.Eval(`document.querySelector("[name=from]").value`, &from)
 	c.Eval(`document.querySelector("[name=to]").value`, &to)
-	if from < "2026-11-22 11:14:00Z" || from > "2026-11-22 11:16:00Z" || to < "2026-11-22 11:29:00Z" || to > "2026-11-22 11:31:00Z" {
+	if from < "2026-11-22 11:14:00Z" || from > "2026-11-22 11:16:00Z" || to < "2026-11-22 11:29:00Z" ||
+		to > "2026-11-22 11:31:00Z" {
 		t.Errorf("a zoom from %s to %s", from, to)
 	}
 	c.Picture(t, "period-zoomed.png")
@@ -182,7 +191,8 @@ func TestPeriodInChromium(t *testing.T) {
 	c.Must("Page.navigate", map[string]any{"url": file.URL + "/plain"}, nil)
 	c.Until(`location.pathname === "/plain" && document.readyState === "complete"`)
 	var rows int
-	c.Eval(`[...document.querySelectorAll(".overtime details[open] tbody tr")].filter(r => r.checkVisibility()).length`, &rows)
+	c.Eval(`[...document.querySelectorAll(".overtime details[open] tbody tr")].filter(r => r.checkVisibility()).length`,
+		&rows)
 	if rows != 13*120 {
 		t.Errorf("without scripts %d rows are shown", rows)
 	}
@@ -226,7 +236,8 @@ func (c *chromium) named(t *testing.T) {
 	for _, n := range tree.Nodes {
 		role, name := n.Role.Value, n.Name.Value
 		count[role]++
-		if slices.Contains([]any{"button", "link", "textbox", "combobox", "image", "columnheader", "rowheader", "heading"}, role) && !n.Ignored && (name == nil || name == "") {
+		if slices.Contains([]any{"button", "link", "textbox", "combobox", "image", "columnheader", "rowheader", "heading"},
+			role) && !n.Ignored && (name == nil || name == "") {
 			t.Errorf("a %v has no name", role)
 		}
 	}
@@ -235,7 +246,8 @@ func (c *chromium) named(t *testing.T) {
 	}
 }
 
-// reachable goes through the page by the Tab key: it comes by every control, in order, and each shows that it has the focus.
+// reachable goes through the page by the Tab key: it comes by every control, in order, and each shows that it has the
+// focus.
 func (c *chromium) reachable(t *testing.T) {
 	t.Helper()
 	var want int
@@ -243,7 +255,8 @@ func (c *chromium) reachable(t *testing.T) {
 	var met []int
 	for range want {
 		for _, kind := range []string{"rawKeyDown", "keyUp"} {
-			c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}, nil)
+			c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": "Tab", "code": "Tab",
+				"windowsVirtualKeyCode": 9}, nil)
 		}
 		var at struct {
 			Index   int
@@ -264,22 +277,26 @@ func (c *chromium) reachable(t *testing.T) {
 	}
 }
 
-// drawn: the picture has what its sentences say and names itself, ages go on between two frames, and who wants no motion has none.
+// drawn: the picture has what its sentences say and names itself, ages go on between two frames, and who wants no
+// motion has none.
 func (c *chromium) drawn(t *testing.T) {
 	t.Helper()
 	var texts []string
 	c.Eval(`[...document.querySelectorAll("#drawing text")].map(e => e.textContent)`, &texts)
-	for _, want := range []string{"Clients: 72 sessions through the nodes' routers", "n1", "leader", "zone berlin", "ping 0.24 ms", "lag 0.4 s", "log #1\u202f841\u202f233", "24 sessions", "● healthy", "1.0 MiB/s of log from n1"} {
+	for _, want := range []string{"Clients: 72 sessions through the nodes' routers", "n1", "leader", "zone berlin",
+		"ping 0.24 ms", "lag 0.4 s", "log #1\u202f841\u202f233", "24 sessions", "● healthy", "1.0 MiB/s of log from n1"} {
 		if !slices.Contains(texts, want) {
 			t.Errorf("the picture does not show %q but %q", want, texts)
 		}
 	}
 	c.Until(`document.querySelector("#drawing svg").getAttribute("aria-label") === "n1 leads and sends its log to n2, n3. Log: 1.0 MiB/s."`)
 	c.Until(`getComputedStyle(document.querySelector("#drawing .flows")).animationName === "flow" && document.querySelectorAll("#drawing .flows path").length === 2`)
-	c.Must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	c.Must("Emulation.setEmulatedMedia",
+		map[string]any{"features": []any{map[string]any{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
 	c.Until(`getComputedStyle(document.querySelector("#drawing .flows")).animationName === "none"`)
 	c.Look(1280, "light")
-	c.Eval(`Date.now = (now => { let ahead = 0; return () => now() + (ahead += 1500); })(Date.now)`, nil) // between two looks at the clock
+	// between two looks at the clock
+	c.Eval(`Date.now = (now => { let ahead = 0; return () => now() + (ahead += 1500); })(Date.now)`, nil)
 	c.Until(`!document.body.classList.contains("stale") && [...document.querySelectorAll("#drawing text, #picture .age")].filter(e => /^(1\.[5-9]|[2-9]\.\d) s/.test(e.textContent)).length === 6`)
 	c.Open(c.at(t))
 	c.Until(`document.getElementById("live").textContent === "live"`)
@@ -312,7 +329,8 @@ func (c *chromium) at(t *testing.T) (url string) {
 // what comes next is shown whole.
 func (c *chromium) noticesSilence(t *testing.T) {
 	t.Helper()
-	c.Eval(`window.clock = Date.now; let ahead = 0; Date.now = () => window.clock() + (ahead += 60000)`, nil) // a minute passes between two looks
+	// a minute passes between two looks
+	c.Eval(`window.clock = Date.now; let ahead = 0; Date.now = () => window.clock() + (ahead += 60000)`, nil)
 	c.Until(`document.body.classList.contains("stale")`)
 	c.Eval(`Date.now = window.clock`, nil)
 	c.Until(`!document.body.classList.contains("stale") && ![...document.querySelectorAll("#nodes .state")].some(e => e.textContent.includes("unknown"))`)
@@ -321,7 +339,8 @@ func (c *chromium) noticesSilence(t *testing.T) {
 // keepsFocus: who is at a link in a part that is drawn anew stays there.
 func (c *chromium) keepsFocus(t *testing.T, f *fake) {
 	t.Helper()
-	c.Eval(`document.querySelectorAll("#nodes a")[1].focus(); document.querySelector("#nodes table").dataset.old = "1"`, nil)
+	c.Eval(`document.querySelectorAll("#nodes a")[1].focus(); document.querySelector("#nodes table").dataset.old = "1"`,
+		nil)
 	f.mu.Lock()
 	f.view.Members[2].MySQL = data(0.5, 14<<20)
 	f.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// chart is a line over the last minutes. Its coordinates go from 0 to chartWidth and from 0, at the top, to chartHeight.
+// chart is a line over the last minutes. Its coordinates go from 0 to chartWidth and from 0, at the top, to
+// chartHeight.
 type chart struct {
 	Title string
 	Lines []string // points of each unbroken stretch
@@ -19,7 +20,8 @@ const (
 	chartHeight = 48
 )
 
-// chartOf draws points from left to right, the newest at the right edge; stretches of which nothing is known are left out.
+// chartOf draws points from left to right, the newest at the right edge; stretches of which nothing is known are left
+// out.
 func chartOf(list []point, title string, text func(float64) string) *chart {
 	c := &chart{Title: title}
 	top, low, known := 0.0, 0.0, 0

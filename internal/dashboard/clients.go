@@ -119,7 +119,8 @@ func joinersOf(v api.ClusterView) (out []joiner) {
 			if left := float64(s.TotalBytes) - float64(s.DoneBytes); s.BytesPerSecond > 0 && left > 0 {
 				j.Text += ", about " + seconds(left/float64(s.BytesPerSecond)) + " left"
 			}
-		case !m.Raft.Voter && slices.Contains([]string{api.StateStarting, api.StateRecovering, api.StateSeeding, api.StateCatchingUp}, m.State):
+		case !m.Raft.Voter &&
+			slices.Contains([]string{api.StateStarting, api.StateRecovering, api.StateSeeding, api.StateCatchingUp}, m.State):
 			j.Text = strings.TrimSuffix("is "+m.State+": "+m.Reason, ": ")
 		default:
 			continue

@@ -45,8 +45,8 @@ func (p periodPage) chart(id string) figure {
 	return p.Charts[slices.IndexFunc(p.Charts, func(f figure) bool { return f.ID == id })]
 }
 
-// TestCompare: after each line comes that of the earlier period, stretch by stretch, with the same key, in whatever order
-// that report has its nodes; what only one of the two periods has is shown, too.
+// TestCompare: after each line comes that of the earlier period, stretch by stretch, with the same key, in whatever
+// order that report has its nodes; what only one of the two periods has is shown, too.
 func TestCompare(t *testing.T) {
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * 10 * time.Second) }
 	bucket := func(i int, trx uint64, wait, link string) api.Interval {
@@ -184,10 +184,11 @@ func TestComparePage(t *testing.T) {
 	s.post(t, c, "/ui/login", "token", viewToken)
 	const now, long = "report of 1h0m0s up to 2026-11-22 12:00:00Z", "?from=2026-11-20+02:40&to=2026-11-20+02:50:30"
 	for path, want := range map[string]string{
-		"?compare=":                  now,
-		"?compare=previous":          now + "; report of 1h0m0s up to 2026-11-22 11:00:00Z",
-		"?last=1h&compare=24h":       now + "; report of 1h0m0s up to 2026-11-21 12:00:00Z",
-		long + "&compare=168h":       "report of 10m30s up to 2026-11-20 02:50:30Z; report of 10m30s up to 2026-11-13 02:50:30Z",
+		"?compare=":            now,
+		"?compare=previous":    now + "; report of 1h0m0s up to 2026-11-22 11:00:00Z",
+		"?last=1h&compare=24h": now + "; report of 1h0m0s up to 2026-11-21 12:00:00Z",
+		long +
+			"&compare=168h": "report of 10m30s up to 2026-11-20 02:50:30Z; report of 10m30s up to 2026-11-13 02:50:30Z",
 		"?last=15m&compare=previous": "report of 15m0s up to 2026-11-22 12:00:00Z; report of 15m0s up to 2026-11-22 11:45:00Z",
 	} {
 		status, text := s.get(t, c, "/ui/period"+path)

@@ -131,9 +131,12 @@ func (f *fake) calls() string {
 }
 
 func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
-	res := api.SwitchoverResult{From: "n1", To: "n2", Term: 7, DryRun: req.DryRun, WriteGapMS: 41, OpenCount: 1, ConnectionsCut: 3, SessionsMoved: 2,
-		Candidates:       []api.Candidate{{Name: "n2", Eligible: true, Reason: "weight 100, 3 entries to apply"}, {Name: "n3", Reason: "its vote is needed"}},
-		OpenTransactions: []api.OpenTransaction{{User: "app", Host: "10.0.0.7", AgeS: 12, Rows: 40, Statement: "UPDATE t SET x = '" + evil + "'"}}}
+	res := api.SwitchoverResult{From: "n1", To: "n2", Term: 7, DryRun: req.DryRun, WriteGapMS: 41, OpenCount: 1,
+		ConnectionsCut: 3, SessionsMoved: 2,
+		Candidates: []api.Candidate{{Name: "n2", Eligible: true, Reason: "weight 100, 3 entries to apply"},
+			{Name: "n3", Reason: "its vote is needed"}},
+		OpenTransactions: []api.OpenTransaction{{User: "app", Host: "10.0.0.7", AgeS: 12, Rows: 40,
+			Statement: "UPDATE t SET x = '" + evil + "'"}}}
 	return res, f.note("switchover to=%q dry=%v term=%d", req.To, req.DryRun, req.IfTerm)
 }
 
@@ -149,11 +152,13 @@ func (f *fake) Resume(context.Context) (api.PauseResult, error) {
 }
 
 func (f *fake) Remove(_ context.Context, req api.MemberRequest) (api.MemberResult, error) {
-	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2}, f.note("remove %s term=%d", req.Name, req.IfTerm)
+	return api.MemberResult{Name: req.Name, Message: req.Name + " is removed", Voters: 2},
+		f.note("remove %s term=%d", req.Name, req.IfTerm)
 }
 
 func (f *fake) Invite(_ context.Context, req api.JoinTokenRequest) (api.JoinTokenResult, error) {
-	return api.JoinTokenResult{Token: "trj1.n1:8008.0011.s3cr3t." + strings.Repeat("abcd", 16), Name: req.Name, Role: req.Role, Expires: noon.Add(time.Hour)}, f.note("invite %s %s", req.Name, req.Role)
+	return api.JoinTokenResult{Token: "trj1.n1:8008.0011.s3cr3t." + strings.Repeat("abcd", 16), Name: req.Name,
+		Role: req.Role, Expires: noon.Add(time.Hour)}, f.note("invite %s %s", req.Name, req.Role)
 }
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -171,15 +176,18 @@ func histogramOf(n uint64, d float64) api.Histogram {
 
 func loadAt(name string, tick int) api.LoadView {
 	n := uint64(tick)
-	l := api.LoadView{Node: name, AgeS: float64(tick), Transactions: n*1834 + n*n%977, Bytes: n * 1 << 20, LogWrites: histogramOf(n*600, 0.31e-3),
-		Commits: map[string]api.Histogram{}, Disks: []api.DiskView{{Holds: "log, data", Path: "/srv", FreeBytes: 180 << 30, TotalBytes: 400 << 30}}}
-	l.Ports = map[string]api.PortView{"rw": {Sessions: 9, Tied: 1}, "ro": {Sessions: 2}, "split": {Sessions: 1, Waiting: 1}, "stream": {}}
+	l := api.LoadView{Node: name, AgeS: float64(tick), Transactions: n*1834 + n*n%977, Bytes: n * 1 << 20,
+		LogWrites: histogramOf(n*600, 0.31e-3), Commits: map[string]api.Histogram{},
+		Disks: []api.DiskView{{Holds: "log, data", Path: "/srv", FreeBytes: 180 << 30, TotalBytes: 400 << 30}}}
+	l.Ports = map[string]api.PortView{"rw": {Sessions: 9, Tied: 1}, "ro": {Sessions: 2},
+		"split": {Sessions: 1, Waiting: 1}, "stream": {}}
 	l.Routers, l.CertificateEnd = 1, noon.Add(300*24*time.Hour)
 	if name == "n2" {
 		l.Ports, l.Routers, l.CertificateEnd = nil, 0, noon.Add(20*24*time.Hour)
 	}
 	if name == "n1" {
-		for stage, d := range map[string]float64{api.StageMySQL: 0.24e-3, api.StageLog: 0.38e-3, api.StageMajority: 0.71e-3, api.StageAck: 0.03e-3, api.StageTotal: 1.36e-3} {
+		for stage, d := range map[string]float64{api.StageMySQL: 0.24e-3, api.StageLog: 0.38e-3, api.StageMajority: 0.71e-3,
+			api.StageAck: 0.03e-3, api.StageTotal: 1.36e-3} {
 			l.Commits[stage] = histogramOf(n*150, d*(1+0.2*float64(tick%7)/7))
 		}
 	}
@@ -192,8 +200,10 @@ func data(v float64, b uint64) *api.MySQLView {
 
 func member(id uint64, name, role, state string, my *api.MySQLView) api.MemberView {
 	age := 0.1 * float64(id)
-	return api.MemberView{Name: name, Role: role, State: state, MySQL: my, AgeSeconds: &age, Router: api.RouterView{Connections: 12 * int(id)},
-		Raft:   api.RaftView{ID: id, Voter: role != api.RoleLearner, Weight: 100, Term: 7, Match: 1841233, Last: 1841233, LogBytes: 812 << 20},
+	return api.MemberView{Name: name, Role: role, State: state, MySQL: my, AgeSeconds: &age,
+		Router: api.RouterView{Connections: 12 * int(id)},
+		Raft: api.RaftView{ID: id, Voter: role != api.RoleLearner, Weight: 100, Term: 7, Match: 1841233, Last: 1841233,
+			LogBytes: 812 << 20},
 		Daemon: api.DaemonView{API: name + ".example.net:8008", Version: "v0.9.0"}}
 }
 
@@ -201,7 +211,8 @@ func member(id uint64, name, role, state string, my *api.MySQLView) api.MemberVi
 func healthy() *fake {
 	lead := member(1, "n1", api.RoleLeader, api.StateHealthy, data(0, 0))
 	lead.Links = []api.LinkView{{To: "n2", RTTMS: 0.21, P99MS: 0.6}, {To: "n3", RTTMS: 0.24, P99MS: 0.7}}
-	n2, n3 := member(2, "n2", api.RoleFollower, api.StateHealthy, data(0, 0)), member(3, "n3", api.RoleFollower, api.StateHealthy, data(0.4, 12<<20))
+	n2, n3 := member(2, "n2", api.RoleFollower, api.StateHealthy, data(0, 0)),
+		member(3, "n3", api.RoleFollower, api.StateHealthy, data(0.4, 12<<20))
 	n2.Links, n3.Links = []api.LinkView{{To: "n1", RTTMS: 0.21}}, []api.LinkView{{To: "n1", RTTMS: 0.24}}
 	lead.Raft.Zone, n2.Raft.Zone, n3.Raft.Zone = "aachen", "aachen", "berlin"
 	made, complete := noon.Add(-26*time.Hour-30*time.Minute), noon.Add(-4*time.Second)
@@ -210,10 +221,13 @@ func healthy() *fake {
 		CopyAgeS:    noon.Sub(made).Seconds(),
 		Archive:     &api.BackupArchive{Place: "/mnt/backup/shop", Complete: complete},
 		ArchiveAgeS: noon.Sub(complete).Seconds()}
-	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Backup: backup, Cluster: "shop", Term: 7, Leader: "n1", CommitIndex: 1841233, Generation: 1,
-		Members: []api.MemberView{lead, n2, n3}, Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}, Zones: []api.ZoneView{
-			{Zone: "aachen", Voters: 2, Leader: true, Text: "loss of zone aachen (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost, commit_zones=2 would prevent that"},
-			{Zone: "berlin", Voters: 1, Quorum: true, Kept: true, Text: "loss of zone berlin (1 of 3 voters): writes continue; nothing acknowledged is lost"}}}}
+	return &fake{here: "n2", events: someEvents(), view: api.ClusterView{Backup: backup, Cluster: "shop", Term: 7,
+		Leader: "n1", CommitIndex: 1841233, Generation: 1, Members: []api.MemberView{lead, n2, n3},
+		Failover: api.FailoverView{To: "n2", Seconds: 0.8, HostLostSeconds: 1.6}, Zones: []api.ZoneView{
+			{Zone: "aachen", Voters: 2, Leader: true,
+				Text: "loss of zone aachen (2 of 3 voters): NO QUORUM, writes stop; what is on disk there alone is lost, commit_zones=2 would prevent that"},
+			{Zone: "berlin", Voters: 1, Quorum: true, Kept: true,
+				Text: "loss of zone berlin (1 of 3 voters): writes continue; nothing acknowledged is lost"}}}}
 }
 
 // headless is what a logger knows of a cluster that has lost its majority.
@@ -238,7 +252,8 @@ func silent() *fake {
 	f := healthy()
 	lead, full := &f.view.Members[0], &f.view.Members[2]
 	lead.State, lead.Reason, lead.Links = api.StateUnknown, "it has fallen silent; not heard of for 1.6 s", nil
-	full.DiskFull, full.State, full.Reason = "/srv/shop/mysql/relay", api.StateCatchingUp, "the disk of /srv/shop/mysql/relay is full, or nearly, and nothing is applied; make room"
+	full.DiskFull, full.State, full.Reason = "/srv/shop/mysql/relay", api.StateCatchingUp,
+		"the disk of /srv/shop/mysql/relay is full, or nearly, and nothing is applied; make room"
 	f.view.Leader, f.view.SeenBy = "", f.here
 	f.view.Finish()
 	return f
@@ -247,7 +262,8 @@ func silent() *fake {
 // fresh is a node that has joined and has heard nothing yet.
 func fresh() *fake {
 	f := &fake{here: "n4", view: api.ClusterView{Cluster: "shop", SeenBy: "n4", Members: []api.MemberView{
-		member(4, "n4", api.RoleFollower, api.StateRecovering, data(0, 0)), member(1, "n1", api.RoleFollower, api.StateDown, data(0, 0))}}}
+		member(4, "n4", api.RoleFollower, api.StateRecovering, data(0, 0)), member(1, "n1", api.RoleFollower, api.StateDown,
+			data(0, 0))}}}
 	for i := range f.view.Members {
 		m := &f.view.Members[i]
 		m.Raft.Voter, m.MySQL.LagSeconds, m.Reason = false, nil, "waiting for a leader to learn the commit index"
@@ -275,7 +291,8 @@ func troubled() *fake {
 	r1.VIPs = []api.VIPView{{Address: "10.0.0.9", Problem: "another host answers for it"}}
 	f.view.Members = append(f.view.Members, r1)
 	f.view.CommitRules = &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n3", Suspended: true}}}
-	f.events = append(f.events, api.Event{Time: noon, Kind: "fence", Node: evil, Term: 9, Message: evil, GTIDs: strings.Repeat("a", 500)})
+	f.events = append(f.events, api.Event{Time: noon, Kind: "fence", Node: evil, Term: 9, Message: evil,
+		GTIDs: strings.Repeat("a", 500)})
 	return f
 }
 
@@ -285,13 +302,18 @@ func someEvents() []api.Event {
 		e.Time = noon.Add(-time.Duration(minutes) * time.Minute)
 		out = append(out, e)
 	}
-	add(2000, api.Event{Kind: "election", Node: "n1", To: "n1", Term: 1, Message: "n1 leads in term 1", Cause: "the cluster's first start"})
-	add(900, api.Event{Kind: "switchover", Node: "n2", From: "n1", To: "n2", Term: 3, Message: "n2 leads in term 3", GapMS: 38, Cause: "an operator asked for it",
-		Phases: &api.Phases{CloseMS: 12, VoteMS: 4, ApplyMS: 9, OpenMS: 8, RouteMS: 5}})
+	add(2000, api.Event{Kind: "election", Node: "n1", To: "n1", Term: 1, Message: "n1 leads in term 1",
+		Cause: "the cluster's first start"})
+	add(900, api.Event{Kind: "switchover", Node: "n2", From: "n1", To: "n2", Term: 3, Message: "n2 leads in term 3",
+		GapMS: 38, Cause: "an operator asked for it", Phases: &api.Phases{CloseMS: 12, VoteMS: 4, ApplyMS: 9, OpenMS: 8,
+			RouteMS: 5}})
 	add(130, api.Event{Kind: "fence", Node: "n2", Term: 5, Message: "its lease ran out: mysqld was killed"})
-	add(129, api.Event{Kind: "failover", Node: "n1", From: "n2", To: "n1", Term: 7, Message: "n1 leads in term 7", GapMS: 1312, Cause: "no word from n2",
-		Phases: &api.Phases{DetectMS: 1020, VoteMS: 21, ApplyMS: 160, OpenMS: 71, RouteMS: 40}, RolledBack: &api.RolledBack{Known: true, Count: 3, GTIDs: "cccccccc-cccc-8ccc-8nnn-iiiiiiiiiiii:1-3"}})
-	add(127, api.Event{Kind: "rejoin", Node: "n2", Term: 7, Message: "back as a follower: 3 transactions rolled back, 812 fed again", GTIDs: "cccccccc-cccc-8ccc-8nnn-iiiiiiiiiiii:1-3"})
+	add(129, api.Event{Kind: "failover", Node: "n1", From: "n2", To: "n1", Term: 7, Message: "n1 leads in term 7",
+		GapMS: 1312, Cause: "no word from n2", Phases: &api.Phases{DetectMS: 1020, VoteMS: 21, ApplyMS: 160, OpenMS: 71,
+			RouteMS: 40}, RolledBack: &api.RolledBack{Known: true, Count: 3, GTIDs: "cccccccc-cccc-8ccc-8nnn-iiiiiiiiiiii:1-3"}})
+	add(127, api.Event{Kind: "rejoin", Node: "n2", Term: 7,
+		Message: "back as a follower: 3 transactions rolled back, 812 fed again",
+		GTIDs:   "cccccccc-cccc-8ccc-8nnn-iiiiiiiiiiii:1-3"})
 	return out
 }
 
@@ -312,7 +334,8 @@ func serve(t *testing.T, f *fake) *served {
 	t.Helper()
 	s := &served{now: noon}
 	stopping := make(chan struct{})
-	s.pages = New(Options{Cluster: "shop", Source: f, Stopping: stopping, Logger: slog.New(slog.DiscardHandler), Now: s.clock})
+	s.pages = New(Options{Cluster: "shop", Source: f, Stopping: stopping, Logger: slog.New(slog.DiscardHandler),
+		Now: s.clock})
 	s.Server = httptest.NewUnstartedServer(s.pages)
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	s.StartTLS()

@@ -29,7 +29,8 @@ func described(t *testing.T, f *fake) *state {
 
 // TestPages: what the page says of a healthy cluster, of one without a quorum, and of one with every trouble.
 func TestPages(t *testing.T) {
-	for name, f := range map[string]*fake{"healthy": healthy(), "headless": headless(), "troubled": troubled(), "silent": silent(), "fresh": fresh()} {
+	for name, f := range map[string]*fake{"healthy": healthy(), "headless": headless(), "troubled": troubled(),
+		"silent": silent(), "fresh": fresh()} {
 		st := described(t, f)
 		var b bytes.Buffer
 		for _, part := range sections {
@@ -42,7 +43,8 @@ func TestPages(t *testing.T) {
 			}
 			b.WriteString("\n")
 		}
-		if text := b.String(); strings.Contains(text, "<script") || strings.Contains(text, "<img") || strings.Contains(text, " onclick=\"alert") || strings.Contains(text, "ZgotmplZ") {
+		if text := b.String(); strings.Contains(text, "<script") || strings.Contains(text, "<img") ||
+			strings.Contains(text, " onclick=\"alert") || strings.Contains(text, "ZgotmplZ") {
 			t.Errorf("%s: what a name says is not escaped", name)
 		}
 		golden := filepath.Join("testdata", name+".html")
@@ -89,7 +91,8 @@ func TestStateInWords(t *testing.T) {
 		t.Errorf("the worst is not the first: %s", got)
 	}
 	got = texts(silent())
-	for _, want := range []string{"loud No leader: ", "bad Silent: n1:", "bad Disk full: n3: the disk of /srv/shop/mysql/relay"} {
+	for _, want := range []string{"loud No leader: ", "bad Silent: n1:",
+		"bad Disk full: n3: the disk of /srv/shop/mysql/relay"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("with a silent leader and a full disk it does not say %q but\n%s", want, got)
 		}
@@ -100,7 +103,8 @@ func TestStateInWords(t *testing.T) {
 	low := healthy()
 	st := described(t, low)
 	st.Nodes[1].Disks[0].Low = true
-	if a := alertsOf(low.view, st); len(a) != 1 || !strings.Contains(a[0].Text, "n2: under a tenth of the disk with its log, data") {
+	if a := alertsOf(low.view, st); len(a) != 1 ||
+		!strings.Contains(a[0].Text, "n2: under a tenth of the disk with its log, data") {
 		t.Errorf("a full disk: %+v", a)
 	}
 	for range 50 {
@@ -114,13 +118,17 @@ func TestStateInWords(t *testing.T) {
 	if st := described(t, broken); st.NoHistory != "disk" || len(st.Reigns) != 0 {
 		t.Errorf("%+v", st)
 	}
-	empty := &fake{here: "n1", view: api.ClusterView{Cluster: "shop", Members: []api.MemberView{{Name: "n1", Role: api.RoleFollower, State: api.StateStarting}}}}
-	if st := described(t, empty); st.Nodes[0].Level != levelWarn || len(st.Alerts) == 0 || st.Alerts[0].Level != levelLoud {
+	empty := &fake{here: "n1",
+		view: api.ClusterView{Cluster: "shop",
+			Members: []api.MemberView{{Name: "n1", Role: api.RoleFollower, State: api.StateStarting}}}}
+	if st := described(t, empty); st.Nodes[0].Level != levelWarn || len(st.Alerts) == 0 ||
+		st.Alerts[0].Level != levelLoud {
 		t.Errorf("a node that has just begun: %+v", st)
 	}
 }
 
-// TestSeries: rates by the nodes' own clocks, nothing across a restart, nothing kept of who is no member, and a bounded past.
+// TestSeries: rates by the nodes' own clocks, nothing across a restart, nothing kept of who is no member, and a bounded
+// past.
 func TestSeries(t *testing.T) {
 	f := healthy()
 	var s series
@@ -156,10 +164,11 @@ func TestSeries(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for got, want := range map[string]string{
-		bytesText(0): "0 B", bytesText(1023): "1023 B", bytesText(1 << 20): "1.0 MiB", bytesText(999 << 30): "999 GiB", bytesText(1023 << 30): "1.0 TiB",
-		seconds(0): "0.0 s", seconds(59.94): "59.9 s", seconds(600): "10 min", seconds(7200): "2.0 h",
-		millis(0.00012): "0.12", millis(0.0123): "12.3", millis(1.3124): "1312", rate(0): "0", rate(3.25): "3.2", rate(1234.5): "1\u202f235",
-		grouped(999): "999", grouped(1000): "1\u202f000", shorten("äöü", 3): "ä…",
+		bytesText(0): "0 B", bytesText(1023): "1023 B", bytesText(1 << 20): "1.0 MiB", bytesText(999 << 30): "999 GiB",
+		bytesText(1023 << 30): "1.0 TiB", seconds(0): "0.0 s", seconds(59.94): "59.9 s", seconds(600): "10 min",
+		seconds(7200): "2.0 h", millis(0.00012): "0.12", millis(0.0123): "12.3", millis(1.3124): "1312", rate(0): "0",
+		rate(3.25): "3.2", rate(1234.5): "1\u202f235", grouped(999): "999", grouped(1000): "1\u202f000",
+		shorten("äöü", 3): "ä…",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -170,8 +179,10 @@ func TestTexts(t *testing.T) {
 // TestReigns: a day's strip is filled without gaps or overlaps, also when clocks of nodes disagree.
 func TestReigns(t *testing.T) {
 	lead := func(node string, ago time.Duration) api.Event { return api.Event{To: node, Time: noon.Add(-ago)} }
-	got := reigns([]api.Event{lead("n1", 48*time.Hour), lead("n2", 12*time.Hour), {Kind: "fence"}, lead("n3", 6*time.Hour)}, noon)
-	if len(got) != 3 || got[0].X != "0.000%" || got[0].Width != "50.000%" || got[1].X != "50.000%" || got[2].Node != "n3" || got[2].Width != "25.000%" {
+	got := reigns([]api.Event{lead("n1", 48*time.Hour), lead("n2", 12*time.Hour), {Kind: "fence"},
+		lead("n3", 6*time.Hour)}, noon)
+	if len(got) != 3 || got[0].X != "0.000%" || got[0].Width != "50.000%" || got[1].X != "50.000%" ||
+		got[2].Node != "n3" || got[2].Width != "25.000%" {
 		t.Errorf("%+v", got)
 	}
 	if got := reigns([]api.Event{lead("n1", time.Hour), lead("n2", 2*time.Hour), lead("n3", -time.Hour)}, noon); len(got) != 1 {

@@ -20,7 +20,8 @@ import (
 )
 
 // offers are the periods up to now that the page offers, and what it calls them.
-var offers = [][2]string{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"6h", "6 hours"}, {"24h", "1 day"}, {"168h", "7 days"}}
+var offers = [][2]string{{"15m", "15 minutes"}, {"1h", "1 hour"}, {"6h", "6 hours"}, {"24h", "1 day"},
+	{"168h", "7 days"}}
 
 // asset joins embedded files, in which the licence of uPlot stands before it.
 func asset(names ...string) (text string) {
@@ -72,7 +73,8 @@ type grid struct {
 	Rows            [][]string
 }
 
-// figure is a chart. It draws the table below it, which period.js reads: a line for each column, a gap where a cell is empty.
+// figure is a chart. It draws the table below it, which period.js reads: a line for each column, a gap where a cell is
+// empty.
 type figure struct {
 	ID, Title, Unit, Note string
 	Lines                 []line
@@ -213,7 +215,8 @@ func (p *period) charts() []figure {
 			p.byNode(inMySQL(func(b *api.Interval) float64 { return b.LagS }))),
 		p.figure("lag-bytes", "Lag", "MiB, highest", "",
 			p.byNode(inMySQL(func(b *api.Interval) float64 { return float64(b.LagBytes) / mib }))),
-		p.figure("rows", "Rows changed", "per second", "In InnoDB. On the leader clients change them; on the others it is what they apply.",
+		p.figure("rows", "Rows changed", "per second",
+			"In InnoDB. On the leader clients change them; on the others it is what they apply.",
 			p.perSecond(1, "Innodb_rows_inserted", "Innodb_rows_updated", "Innodb_rows_deleted")),
 		p.figure("active", "Active sessions, by what they wait for", "average number",
 			"Of all nodes together, one look a second.", p.waits()),
@@ -229,12 +232,13 @@ func (p *period) charts() []figure {
 			return b.LogWrites.Quantile(0.99) * 1000
 		})),
 		p.figure("innodb", "Written by InnoDB", "MiB per second", "", p.perSecond(mib, "Innodb_data_written")),
-		p.figure("disk", "Disk used", "%", "The fullest one that the node writes to.", p.byNode(func(b *api.Interval) float64 {
-			if b.DiskUsed == 0 { // recorded by a daemon that did not look
-				return math.NaN()
-			}
-			return 100 * b.DiskUsed
-		})),
+		p.figure("disk", "Disk used", "%", "The fullest one that the node writes to.",
+			p.byNode(func(b *api.Interval) float64 {
+				if b.DiskUsed == 0 { // recorded by a daemon that did not look
+					return math.NaN()
+				}
+				return 100 * b.DiskUsed
+			})),
 		p.figure("links", "Way to another node and back", "ms, p99", "", p.ways()),
 	}
 }
@@ -371,7 +375,8 @@ func (p *Pages) period(w http.ResponseWriter, r *http.Request) {
 		err = cmp.Or(err, err2)
 	}
 	if err != nil || !to.After(from) {
-		p.fail(w, http.StatusBadRequest, "This is no period.", "Give two moments such as 2026-11-23 02:40, in UTC, the earlier one first.")
+		p.fail(w, http.StatusBadRequest, "This is no period.",
+			"Give two moments such as 2026-11-23 02:40, in UTC, the earlier one first.")
 		return
 	}
 	compare := q.Get("compare")

@@ -13,8 +13,8 @@ import (
 	"trireme/internal/api"
 )
 
-// recorded is what four nodes have of a period up to noon: a failover from n1 to n2 in its middle, n1 down for a 20th of it, n3 a logger and
-// n4 that does not answer.
+// recorded is what four nodes have of a period up to noon: a failover from n1 to n2 in its middle, n1 down for a 20th
+// of it, n3 a logger and n4 that does not answer.
 func recorded(span, step time.Duration) api.Report {
 	r := api.Report{Cluster: "shop", From: noon.Add(-span), To: noon, Events: []api.Event{}}
 	change := noon.Add(-span * 7 / 15)
@@ -28,7 +28,8 @@ func recorded(span, step time.Duration) api.Report {
 			}
 			wave := 1 + 0.3*math.Sin(float64(i)/9)
 			s := step.Seconds()
-			b := api.Interval{At: at, Seconds: s, Transactions: uint64(s * 800 * wave), Bytes: uint64(s * 800 * wave * 1500), DiskUsed: 0.4 + float64(i)/float64(steps)/10, Looks: int(s), Active: map[string]int{}}
+			b := api.Interval{At: at, Seconds: s, Transactions: uint64(s * 800 * wave), Bytes: uint64(s * 800 * wave * 1500),
+				DiskUsed: 0.4 + float64(i)/float64(steps)/10, Looks: int(s), Active: map[string]int{}}
 			b.LogWrites = histogramOf(uint64(400*wave), 0.0009*wave)
 			for _, other := range []string{"n1", "n2", "n3"} {
 				if other != name {
@@ -37,14 +38,17 @@ func recorded(span, step time.Duration) api.Report {
 			}
 			if name != "n3" {
 				b.MySQLSeconds, b.Connections = s, uint64(40+n)
-				b.MySQL = map[string]uint64{"Queries": uint64(s * 900 * wave), "Innodb_rows_updated": uint64(s * 1600 * wave), "Innodb_data_written": uint64(s * 3e6 * wave)}
+				b.MySQL = map[string]uint64{"Queries": uint64(s * 900 * wave), "Innodb_rows_updated": uint64(s * 1600 * wave),
+					"Innodb_data_written": uint64(s * 3e6 * wave)}
 				if leads := (name == "n1") == at.Before(change); leads {
 					b.LeaderS = s
 					b.Commits = map[string]api.Histogram{}
-					for stage, mean := range map[string]float64{api.StageMySQL: 0.0002, api.StageLog: 0.0009, api.StageMajority: 0.0006, api.StageAck: 0.0001, api.StageTotal: 0.0018} {
+					for stage, mean := range map[string]float64{api.StageMySQL: 0.0002, api.StageLog: 0.0009,
+						api.StageMajority: 0.0006, api.StageAck: 0.0001, api.StageTotal: 0.0018} {
 						b.Commits[stage] = histogramOf(uint64(2000*wave), mean*wave)
 					}
-					b.Active = map[string]int{"running": int(s * 1.3 * wave), "commit: a majority": int(s * 3 * wave), "row lock": i % 7}
+					b.Active = map[string]int{"running": int(s * 1.3 * wave), "commit: a majority": int(s * 3 * wave),
+						"row lock": i % 7}
 				} else {
 					b.LagS, b.LagBytes = 0.02*wave, uint64(50_000*wave)
 				}
@@ -52,17 +56,22 @@ func recorded(span, step time.Duration) api.Report {
 			v.Buckets = append(v.Buckets, b)
 		}
 		v.Statements = []api.StatementLoad{
-			{Schema: "shop", Digest: "aa", Text: "UPDATE `stock` SET `quantity` = `quantity` - ? WHERE `id` = ?", Count: 90_000, TimeS: 210, LockS: 1, Examined: 90_000, Affected: 90_000},
-			{Schema: "shop", Digest: "bb", Text: "SELECT * FROM `orders` WHERE `note` LIKE ? AND " + strings.Repeat("`column` IN (...) OR ", 30) + "`x` = ?", Count: 1200, TimeS: 95, Examined: 48_000_000, Sent: 12_000, NoIndex: 1200},
+			{Schema: "shop", Digest: "aa", Text: "UPDATE `stock` SET `quantity` = `quantity` - ? WHERE `id` = ?", Count: 90_000,
+				TimeS: 210, LockS: 1, Examined: 90_000, Affected: 90_000},
+			{Schema: "shop", Digest: "bb", Text: "SELECT * FROM `orders` WHERE `note` LIKE ? AND " +
+				strings.Repeat("`column` IN (...) OR ", 30) + "`x` = ?", Count: 1200, TimeS: 95, Examined: 48_000_000, Sent: 12_000,
+				NoIndex: 1200},
 			{Digest: "", Count: 10, TimeS: 0.5}}
 		v.Others = api.StatementLoad{Count: 500, TimeS: 3, Errors: 2}
-		v.Sessions = []api.SessionLoad{{Wait: "commit: a majority", State: "Waiting for semi-sync ACK from replica", User: "app", Digest: "aa", Text: v.Statements[0].Text, Seen: 6000},
+		v.Sessions = []api.SessionLoad{{Wait: "commit: a majority", State: "Waiting for semi-sync ACK from replica",
+			User: "app", Digest: "aa", Text: v.Statements[0].Text, Seen: 6000},
 			{Wait: "running", Text: "sql/select", Seen: 12}}
 		v.FileWaits = []api.FileWait{{Event: "innodb/innodb_log_file, write", Count: 100_000, TimeS: 12}}
 		r.Nodes = append(r.Nodes, v)
 	}
 	r.Nodes = append(r.Nodes, api.PeriodView{Node: "n4", Problem: "https://n4:8008 does not answer"})
-	r.Events = []api.Event{{Time: change, Kind: "failover", Node: "n2", From: "n1", To: "n2", Term: 8, GapMS: 812, Message: "n2 leads instead of n1: its daemon ended"},
+	r.Events = []api.Event{{Time: change, Kind: "failover", Node: "n2", From: "n1", To: "n2", Term: 8, GapMS: 812,
+		Message: "n2 leads instead of n1: its daemon ended"},
 		{Time: change.Add(span / 20), Kind: "rejoin", Node: "n1", Term: 8, Message: "is back; nothing was rolled back"}}
 	return r
 }
@@ -83,15 +92,21 @@ func TestPeriodFigures(t *testing.T) {
 	at := func(i int) time.Time { return noon.Add(time.Duration(i) * 10 * time.Second) }
 	r := api.Report{Cluster: "shop", From: noon, To: noon.Add(55 * time.Second), Nodes: []api.PeriodView{
 		{Node: "n1", StepS: s, Buckets: []api.Interval{
-			{At: at(0), Seconds: s, MySQLSeconds: s, LeaderS: s, Transactions: 25, Bytes: 10 << 20, Connections: 7, Looks: 10, Active: map[string]int{"row lock": 20}, DiskUsed: 0.5,
-				Commits: map[string]api.Histogram{api.StageTotal: h(0.002), api.StageLog: h(0.001)}, LogWrites: h(0.001), MySQL: map[string]uint64{"Innodb_rows_inserted": 30, "Innodb_rows_deleted": 10, "Innodb_data_written": 5 << 20}},
+			{At: at(0), Seconds: s, MySQLSeconds: s, LeaderS: s, Transactions: 25, Bytes: 10 << 20, Connections: 7, Looks: 10,
+				Active: map[string]int{"row lock": 20}, DiskUsed: 0.5, Commits: map[string]api.Histogram{api.StageTotal: h(0.002),
+					api.StageLog: h(0.001)}, LogWrites: h(0.001), MySQL: map[string]uint64{"Innodb_rows_inserted": 30,
+					"Innodb_rows_deleted": 10, "Innodb_data_written": 5 << 20}},
 			{At: at(1), Seconds: s, LeaderS: 2},
 			// nothing in 2
-			{At: at(3), Seconds: 5, MySQLSeconds: 5, LagS: 1.5, LagBytes: 3 << 20, Looks: 5, Links: []api.LinkView{{To: "n2", P99MS: 0.25}}},
+			{At: at(3), Seconds: 5, MySQLSeconds: 5, LagS: 1.5, LagBytes: 3 << 20, Looks: 5,
+				Links: []api.LinkView{{To: "n2", P99MS: 0.25}}},
 		}},
-		{Node: "n2", StepS: s, Buckets: []api.Interval{{At: at(1), Seconds: s, LeaderS: 6}, {At: at(2), Seconds: s, LeaderS: s}, {At: at(3), Seconds: s, Looks: 10, Active: map[string]int{"row lock": 5}}, {At: at(4), Seconds: s, LeaderS: s}}},
+		{Node: "n2", StepS: s, Buckets: []api.Interval{{At: at(1), Seconds: s, LeaderS: 6},
+			{At: at(2), Seconds: s, LeaderS: s}, {At: at(3), Seconds: s, Looks: 10, Active: map[string]int{"row lock": 5}},
+			{At: at(4), Seconds: s, LeaderS: s}}},
 		{Node: "n3", Problem: "it does not answer"},
-	}, Events: []api.Event{{Time: at(1), Kind: "failover", Node: "n2", To: "n2", Term: 3, GapMS: 812, Message: "n2 leads"}}}
+	}, Events: []api.Event{{Time: at(1), Kind: "failover", Node: "n2", To: "n2", Term: 3, GapMS: 812,
+		Message: "n2 leads"}}}
 	page := newPeriod(r).page()
 	for id, want := range map[string]string{
 		"commits":     "n1:0 2.5 0 - 0 - - | n2:1 - 0 0 0 0 -",
@@ -146,8 +161,10 @@ func TestPeriodFigures(t *testing.T) {
 // TestReportFile: the file has everything in it, runs its own script and nothing else, and shows no text as markup.
 func TestReportFile(t *testing.T) {
 	page := written(t, recorded(time.Hour, 30*time.Second), nil)
-	for _, want := range []string{"2026-11-22 11:00:00Z to 2026-11-22 12:00:00Z", "<td class=\"n\">32 min</td>", "n4 is missing.", "n2 leads instead of n1: its daemon ended", "majority: network, and fsync on the others",
-		"`quantity` - ? WHERE `id` = ?", "all for which performance_schema had no room", "all the others", "row lock", "innodb/innodb_log_file, write", "Copyright (c) 2022 Leon Sorokin", "CPU and memory are not recorded"} {
+	for _, want := range []string{"2026-11-22 11:00:00Z to 2026-11-22 12:00:00Z", "<td class=\"n\">32 min</td>",
+		"n4 is missing.", "n2 leads instead of n1: its daemon ended", "majority: network, and fsync on the others",
+		"`quantity` - ? WHERE `id` = ?", "all for which performance_schema had no room", "all the others", "row lock",
+		"innodb/innodb_log_file, write", "Copyright (c) 2022 Leon Sorokin", "CPU and memory are not recorded"} {
 		if !strings.Contains(page, want) && !strings.Contains(page, strings.ToUpper(want[:1])+want[1:]) {
 			t.Errorf("no %q", want)
 		}
@@ -172,8 +189,11 @@ func TestReportFile(t *testing.T) {
 	}
 	for _, r := range []api.Report{
 		{Cluster: "shop", From: noon, To: noon.Add(time.Hour)},
-		{Cluster: "shop", From: noon, To: noon.Add(time.Hour), Nodes: []api.PeriodView{{Node: "n1", StepS: 30, Problem: "nothing is recorded"}}},
-		{Cluster: "shop", From: noon, To: noon.Add(time.Hour), Nodes: []api.PeriodView{{Node: "l1", StepS: 30, Buckets: []api.Interval{{At: noon, Seconds: 10}, {At: noon.Add(24 * time.Hour)}}}}},
+		{Cluster: "shop", From: noon, To: noon.Add(time.Hour),
+			Nodes: []api.PeriodView{{Node: "n1", StepS: 30, Problem: "nothing is recorded"}}},
+		{Cluster: "shop", From: noon, To: noon.Add(time.Hour),
+			Nodes: []api.PeriodView{{Node: "l1", StepS: 30, Buckets: []api.Interval{{At: noon, Seconds: 10},
+				{At: noon.Add(24 * time.Hour)}}}}},
 	} {
 		page := written(t, r, nil)
 		if regexp.MustCompile(`NaN</|Inf</|%!`).MatchString(page) || !strings.Contains(page, "Nothing was recorded") {
@@ -203,7 +223,8 @@ func TestPeriodPage(t *testing.T) {
 			t.Errorf("%s: status %d, %s, want %s", path, status, got, want)
 		}
 	}
-	for _, path := range []string{"?last=1y", "?last=-1h", "?from=yesterday&to=2026-11-20+02:50", "?from=2026-11-20+02:40", "?from=2026-11-20+02:40&to=2026-11-20+02:40"} {
+	for _, path := range []string{"?last=1y", "?last=-1h", "?from=yesterday&to=2026-11-20+02:50", "?from=2026-11-20+02:40",
+		"?from=2026-11-20+02:40&to=2026-11-20+02:40"} {
 		if status, _ := s.get(t, c, "/ui/period"+path); status != http.StatusBadRequest || f.calls() != "" {
 			t.Errorf("%s: status %d", path, status)
 		}
@@ -215,7 +236,8 @@ func TestPeriodPage(t *testing.T) {
 }
 
 func TestPlain(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.00001: "0", 0.0123: "0.0123", 1.23456: "1.235", 12.3456: "12.35", 100: "100", 1234567: "1234567", math.Inf(1): ""} {
+	for v, want := range map[float64]string{0: "0", 0.00001: "0", 0.0123: "0.0123", 1.23456: "1.235", 12.3456: "12.35",
+		100: "100", 1234567: "1234567", math.Inf(1): ""} {
 		if got := plain(v); got != want {
 			t.Errorf("%v: %q, want %q", v, got, want)
 		}

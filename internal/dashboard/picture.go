@@ -9,8 +9,8 @@ import (
 	"trireme/internal/api"
 )
 
-// picture is the cluster in sentences. picture.js draws it from the figures that each sentence carries: the text and the
-// drawing cannot differ.
+// picture is the cluster in sentences. picture.js draws it from the figures that each sentence carries: the text and
+// the drawing cannot differ.
 type picture struct {
 	Summary string
 	Log     string // how much is written; empty: not known, or nothing
@@ -56,8 +56,8 @@ func (n pictureNode) Words() string {
 		parts[0] += " in zone " + n.Zone
 	}
 	parts = append(parts, n.State)
-	for _, p := range [][2]string{{"%s", n.Copy}, {"round trip to the leader %s", n.RTT}, {"lag %s", n.Lag}, {"log up to %s", n.Log},
-		{"not reached: %s", n.Cut}, {"%s", n.Loss}} {
+	for _, p := range [][2]string{{"%s", n.Copy}, {"round trip to the leader %s", n.RTT}, {"lag %s", n.Lag},
+		{"log up to %s", n.Log}, {"not reached: %s", n.Cut}, {"%s", n.Loss}} {
 		if p[1] != "" {
 			parts = append(parts, fmt.Sprintf(p[0], p[1]))
 		}
@@ -80,8 +80,9 @@ func pictureOf(v api.ClusterView, st *state, s *series) (p picture) {
 	spare := heard - (voters/2 + 1)
 	var followers, lost []string
 	for i, m := range v.Members {
-		n := pictureNode{Name: m.Name, Zone: m.Raft.Zone, Role: m.Role, State: m.State, Level: st.Nodes[i].Level, Leads: m.Name == v.Leader,
-			Answers: m.Answers(), Log: st.Nodes[i].Log, Lag: st.Nodes[i].Lag, Sessions: -1, Age: m.AgeSeconds}
+		n := pictureNode{Name: m.Name, Zone: m.Raft.Zone, Role: m.Role, State: m.State, Level: st.Nodes[i].Level,
+			Leads: m.Name == v.Leader, Answers: m.Answers(), Log: st.Nodes[i].Log, Lag: st.Nodes[i].Lag, Sessions: -1,
+			Age: m.AgeSeconds}
 		n.Sign = signs[n.Level]
 		if m.Name == st.Node {
 			n.Age = new(float64)
@@ -199,7 +200,8 @@ func outlook(v api.ClusterView, st *state, lost []string, heard, voters, spare i
 	case v.Pause != nil:
 		add(levelWarn, "Loss of "+v.Leader, "failover is paused: writes stop until it is resumed.")
 	default:
-		add(levelGood, "Loss of "+v.Leader, "%s leads in about %.1f s, or %.1f s if the host or its link is lost.", f.To, f.Seconds, f.HostLostSeconds)
+		add(levelGood, "Loss of "+v.Leader, "%s leads in about %.1f s, or %.1f s if the host or its link is lost.", f.To,
+			f.Seconds, f.HostLostSeconds)
 	}
 	for _, z := range v.Zones {
 		level, text := levelGood, z.Text

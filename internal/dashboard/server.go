@@ -31,7 +31,8 @@ type Source interface {
 	Holder(id string) (api.Principal, bool)
 	View(ctx context.Context) api.ClusterView
 	History(ctx context.Context) ([]api.Event, error)
-	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a while.
+	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a
+	// while.
 	Loads(ctx context.Context, v api.ClusterView) map[string]api.LoadView
 	Rest()
 	// Report is what all members have recorded in a period.
@@ -84,11 +85,13 @@ func New(opts Options) *Pages {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), attempts: attempts{now: opts.Now},
-		sessions: newSessions(opts.Source.Holder, opts.Now), watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
+	p := &Pages{opts: opts, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(),
+		attempts: attempts{now: opts.Now}, sessions: newSessions(opts.Source.Holder, opts.Now),
+		watch: newWatch(opts.Source, opts.Now), cookie: cookieName(opts.Cluster)}
 	p.mux.HandleFunc("GET /{$}", p.home)
 	p.mux.HandleFunc("GET /ui/period", p.period)
-	for path, text := range map[string]string{"style.css": asset("style.css"), "live.js": asset("live.js"), "picture.js": asset("picture.js"), "period.css": periodStyle, "period.js": periodScript} {
+	for path, text := range map[string]string{"style.css": asset("style.css"), "live.js": asset("live.js"),
+		"picture.js": asset("picture.js"), "period.css": periodStyle, "period.js": periodScript} {
 		p.mux.HandleFunc("GET /ui/"+path, static(path, text))
 	}
 	p.mux.HandleFunc("GET /ui/stream", p.stream)
@@ -115,7 +118,8 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := p.cross.Check(r); err != nil {
-		p.fail(w, http.StatusForbidden, "This request comes from another site.", "Open the dashboard itself and try again there.")
+		p.fail(w, http.StatusForbidden, "This request comes from another site.",
+			"Open the dashboard itself and try again there.")
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -124,8 +128,9 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // secure sets what every answer carries.
 func secure(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "+
-		"base-uri 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; "+
+			"base-uri 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Referrer-Policy", "same-origin") // no-referrer would make the Origin of our own forms "null"
@@ -145,7 +150,8 @@ func toHTTPS(w http.ResponseWriter, r *http.Request) {
 }
 
 func static(path, text string) http.HandlerFunc {
-	contentType := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}[filepath.Ext(path)]
+	contentType := map[string]string{".js": "text/javascript; charset=utf-8",
+		".css": "text/css; charset=utf-8"}[filepath.Ext(path)]
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = io.WriteString(w, text)
@@ -178,7 +184,8 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	if ok, wait := p.attempts.begin(source); !ok {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-		p.showLogin(w, http.StatusTooManyRequests, fmt.Sprintf("Too many failed logins. Try again in %d seconds.", int(wait.Seconds())+1))
+		p.showLogin(w, http.StatusTooManyRequests, fmt.Sprintf("Too many failed logins. Try again in %d seconds.",
+			int(wait.Seconds())+1))
 		return
 	}
 	if !p.parse(w, r) {
@@ -208,7 +215,8 @@ func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
 	who, known := p.opts.Source.Login(token)
 	switch ok, _ := p.attempts.begin(source); {
 	case !ok:
-		status, answer = http.StatusTooManyRequests, api.Errorf(api.KindUnauthorized, "too many failed logins").With("try again in a minute")
+		status, answer = http.StatusTooManyRequests, api.Errorf(api.KindUnauthorized, "too many failed logins").
+			With("try again in a minute")
 	case len(token) > maxTokenText || !known:
 		status, answer = http.StatusUnauthorized, api.Errorf(api.KindUnauthorized, "the token is not this cluster's")
 	default:
@@ -259,7 +267,8 @@ func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := p.watch.look(r.Context())
-	h := homePage{state: f.state, Roles: roles, Token: p.sessions.actionToken(sess), Role: string(sess.who.Role), May: map[string]bool{}}
+	h := homePage{state: f.state, Roles: roles, Token: p.sessions.actionToken(sess), Role: string(sess.who.Role),
+		May: map[string]bool{}}
 	for _, verb := range []string{"switchover", "pause", "resume", "remove", "join-tokens"} {
 		h.May[verb] = sess.who.May("/" + verb)
 	}
@@ -276,7 +285,8 @@ func (p *Pages) home(w http.ResponseWriter, r *http.Request) {
 	p.render(w, http.StatusOK, "home.html", h)
 }
 
-// action guards what changes something: a session, its action token, and the role that the verb of a path needs ("": none).
+// action guards what changes something: a session, its action token, and the role that the verb of a path needs ("":
+// none).
 func (p *Pages) action(verb string, do func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sess := p.session(r)
@@ -288,13 +298,15 @@ func (p *Pages) action(verb string, do func(http.ResponseWriter, *http.Request, 
 			return
 		}
 		if !p.sessions.allows(sess, r.PostForm.Get("action_token")) {
-			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.", "Nothing was done. Open the dashboard again and retry there.")
+			p.fail(w, http.StatusForbidden, "This request does not come from the dashboard.",
+				"Nothing was done. Open the dashboard again and retry there.")
 			return
 		}
 		r = r.WithContext(api.WithPrincipal(r.Context(), sess.who))
 		if verb != "" && !sess.who.May(verb) {
 			p.opts.Source.Refused(r.Context(), verb)
-			p.fail(w, http.StatusForbidden, "This login has the role "+string(sess.who.Role)+", which may not do that.", "Nothing was done. Log in with a token that may.")
+			p.fail(w, http.StatusForbidden, "This login has the role "+string(sess.who.Role)+", which may not do that.",
+				"Nothing was done. Log in with a token that may.")
 			return
 		}
 		do(w, r, sess)
@@ -333,5 +345,6 @@ func (p *Pages) render(w http.ResponseWriter, status int, name string, data any)
 }
 
 func (p *Pages) fail(w http.ResponseWriter, status int, problem, advice string) {
-	p.render(w, status, "result.html", resultPage{Cluster: p.opts.Cluster, Node: p.opts.Source.Node(), Title: "Refused", Problem: problem, Advice: advice})
+	p.render(w, status, "result.html", resultPage{Cluster: p.opts.Cluster, Node: p.opts.Source.Node(), Title: "Refused",
+		Problem: problem, Advice: advice})
 }

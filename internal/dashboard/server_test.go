@@ -31,7 +31,8 @@ func actionToken(t *testing.T, page string) string {
 func TestLogin(t *testing.T) {
 	s := serve(t, healthy())
 	c := s.browser(t)
-	if status, page := s.get(t, c, "/"); status != 200 || !strings.Contains(page, `id="token"`) || strings.Contains(page, "n1") {
+	if status, page := s.get(t, c, "/"); status != 200 || !strings.Contains(page, `id="token"`) ||
+		strings.Contains(page, "n1") {
 		t.Errorf("a stranger sees, with status %d: %s", status, page)
 	}
 	res, err := c.PostForm(s.URL+"/ui/login", map[string][]string{"token": {" " + token + "\n"}})
@@ -78,13 +79,15 @@ func TestSessionEnds(t *testing.T) {
 		if _, page := s.get(t, c, "/"); !strings.Contains(page, `id="token"`) {
 			t.Errorf("%s: it did not end", name)
 		}
-		if status, _ := s.post(t, c, "/ui/resume", "action_token", act); status != http.StatusUnauthorized || f.calls() != "" {
+		if status, _ := s.post(t, c, "/ui/resume", "action_token", act); status != http.StatusUnauthorized ||
+			f.calls() != "" {
 			t.Errorf("%s: an action went through with status %d", name, status)
 		}
 	}
 }
 
-// TestSessionsAreOfOneNode: no node can make what is a session on another one, and what has ended on one is good nowhere.
+// TestSessionsAreOfOneNode: no node can make what is a session on another one, and what has ended on one is good
+// nowhere.
 func TestSessionsAreOfOneNode(t *testing.T) {
 	f := healthy()
 	mine, other := serve(t, f), serve(t, f)
@@ -99,10 +102,12 @@ func TestSessionsAreOfOneNode(t *testing.T) {
 	}
 }
 
-// TestLinksDoNotLogIn: a link with somebody else's code must not begin a session unseen, and no other site may send the form.
+// TestLinksDoNotLogIn: a link with somebody else's code must not begin a session unseen, and no other site may send the
+// form.
 func TestLinksDoNotLogIn(t *testing.T) {
 	s := serve(t, healthy())
-	if _, script := s.get(t, s.browser(t), "/ui/live.js"); strings.Contains(script, "submit(") || strings.Contains(script, ".click(") {
+	if _, script := s.get(t, s.browser(t), "/ui/live.js"); strings.Contains(script, "submit(") ||
+		strings.Contains(script, ".click(") {
 		t.Error("the script sends a form by itself")
 	}
 	r, _ := http.NewRequest("POST", s.URL+"/ui/login", strings.NewReader("token="+token))
@@ -114,7 +119,8 @@ func TestLinksDoNotLogIn(t *testing.T) {
 	}
 }
 
-// TestLoginsAreLimited by address, more strictly when there are many failures in all, and the right token does not get in either while they are.
+// TestLoginsAreLimited by address, more strictly when there are many failures in all, and the right token does not get
+// in either while they are.
 func TestLoginsAreLimited(t *testing.T) {
 	s := serve(t, healthy())
 	c := s.browser(t)
@@ -142,7 +148,8 @@ func TestLoginsAreLimited(t *testing.T) {
 	if len(a.by) > maxSources {
 		t.Errorf("%d addresses are kept", len(a.by))
 	}
-	for remote, want := range map[string]string{"10.0.0.1:5": "10.0.0.1", "[::ffff:10.0.0.1]:5": "10.0.0.1", "[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "?": ""} {
+	for remote, want := range map[string]string{"10.0.0.1:5": "10.0.0.1", "[::ffff:10.0.0.1]:5": "10.0.0.1",
+		"[2001:db8:1:2:3::4]:5": "2001:db8:1:2::/64", "?": ""} {
 		if got := sourceOf(&http.Request{RemoteAddr: remote}); got != want {
 			t.Errorf("%s counts as %q", remote, got)
 		}
@@ -205,30 +212,38 @@ func TestHostile(t *testing.T) {
 		body    string
 		want    int
 	}{
-		"no cookie":                 {s.browser(t), "POST", "/ui/pause", nil, "for=1h&action_token=" + act, 401},
-		"no action token":           {c, "POST", "/ui/pause", nil, "for=1h", 403},
-		"another session's token":   {c, "POST", "/ui/pause", nil, "for=1h&action_token=" + foreign, 403},
-		"a token in the URL only":   {c, "POST", "/ui/pause?action_token=" + act, nil, "for=1h", 403},
-		"from another site":         {c, "POST", "/ui/pause", map[string]string{"Sec-Fetch-Site": "cross-site"}, "for=1h&action_token=" + act, 403},
-		"from a sibling":            {c, "POST", "/ui/pause", map[string]string{"Sec-Fetch-Site": "same-site"}, "for=1h&action_token=" + act, 403},
-		"an old browser, elsewhere": {c, "POST", "/ui/pause", map[string]string{"Origin": "https://evil.example"}, "for=1h&action_token=" + act, 403},
-		"a sandboxed page":          {c, "POST", "/ui/pause", map[string]string{"Origin": "null"}, "for=1h&action_token=" + act, 403},
-		"a login from elsewhere":    {s.browser(t), "POST", "/ui/login", map[string]string{"Sec-Fetch-Site": "cross-site"}, "token=" + token, 403},
-		"JSON":                      {c, "POST", "/ui/pause", map[string]string{"Content-Type": "application/json"}, `{"action_token":"` + act + `"}`, 415},
-		"text":                      {c, "POST", "/ui/pause", map[string]string{"Content-Type": "text/plain"}, "action_token=" + act, 415},
-		"a huge body":               {c, "POST", "/ui/pause", nil, "action_token=" + act + "&x=" + strings.Repeat("x", 1<<20), 413},
-		"a huge token":              {s.browser(t), "POST", "/ui/login", nil, "token=" + strings.Repeat("x", 4000), 401},
-		"a broken form":             {c, "POST", "/ui/pause", nil, "action_token=%zz", 400},
-		"a verb by GET":             {c, "GET", "/ui/pause?action_token=" + act, nil, "", 405},
-		"a page by POST":            {c, "POST", "/", nil, "", 405},
-		"files of others":           {c, "GET", "/ui/../../etc/passwd", nil, "", 307},
-		"the templates":             {c, "GET", "/ui/templates/home.html", nil, "", 404},
-		"the stream, a stranger":    {s.browser(t), "GET", "/ui/stream", nil, "", 401},
-		"a pause of no time":        {c, "POST", "/ui/pause", nil, "for=-1h&action_token=" + act, 409},
-		"a pause of a century":      {c, "POST", "/ui/pause", nil, "for=876000h&action_token=" + act, 409},
-		"a switchover without dry":  {c, "POST", "/ui/switchover", nil, "to=n2&term=x&action_token=" + act, 409},
-		"a removal of nobody":       {c, "POST", "/ui/remove", nil, "name=%3Cb%3E&action_token=" + act, 409},
-		"a removal not typed":       {c, "POST", "/ui/remove", nil, "name=n2&typed=n3&term=7&action_token=" + act, 200},
+		"no cookie":               {s.browser(t), "POST", "/ui/pause", nil, "for=1h&action_token=" + act, 401},
+		"no action token":         {c, "POST", "/ui/pause", nil, "for=1h", 403},
+		"another session's token": {c, "POST", "/ui/pause", nil, "for=1h&action_token=" + foreign, 403},
+		"a token in the URL only": {c, "POST", "/ui/pause?action_token=" + act, nil, "for=1h", 403},
+		"from another site": {c, "POST", "/ui/pause", map[string]string{"Sec-Fetch-Site": "cross-site"},
+			"for=1h&action_token=" + act, 403},
+		"from a sibling": {c, "POST", "/ui/pause", map[string]string{"Sec-Fetch-Site": "same-site"},
+			"for=1h&action_token=" + act, 403},
+		"an old browser, elsewhere": {c, "POST", "/ui/pause", map[string]string{"Origin": "https://evil.example"},
+			"for=1h&action_token=" + act, 403},
+		"a sandboxed page": {c, "POST", "/ui/pause", map[string]string{"Origin": "null"}, "for=1h&action_token=" +
+			act, 403},
+		"a login from elsewhere": {s.browser(t), "POST", "/ui/login", map[string]string{"Sec-Fetch-Site": "cross-site"},
+			"token=" + token, 403},
+		"JSON": {c, "POST", "/ui/pause", map[string]string{"Content-Type": "application/json"},
+			`{"action_token":"` + act + `"}`, 415},
+		"text": {c, "POST", "/ui/pause", map[string]string{"Content-Type": "text/plain"},
+			"action_token=" + act, 415},
+		"a huge body": {c, "POST", "/ui/pause", nil, "action_token=" + act + "&x=" + strings.Repeat("x", 1<<20),
+			413},
+		"a huge token":             {s.browser(t), "POST", "/ui/login", nil, "token=" + strings.Repeat("x", 4000), 401},
+		"a broken form":            {c, "POST", "/ui/pause", nil, "action_token=%zz", 400},
+		"a verb by GET":            {c, "GET", "/ui/pause?action_token=" + act, nil, "", 405},
+		"a page by POST":           {c, "POST", "/", nil, "", 405},
+		"files of others":          {c, "GET", "/ui/../../etc/passwd", nil, "", 307},
+		"the templates":            {c, "GET", "/ui/templates/home.html", nil, "", 404},
+		"the stream, a stranger":   {s.browser(t), "GET", "/ui/stream", nil, "", 401},
+		"a pause of no time":       {c, "POST", "/ui/pause", nil, "for=-1h&action_token=" + act, 409},
+		"a pause of a century":     {c, "POST", "/ui/pause", nil, "for=876000h&action_token=" + act, 409},
+		"a switchover without dry": {c, "POST", "/ui/switchover", nil, "to=n2&term=x&action_token=" + act, 409},
+		"a removal of nobody":      {c, "POST", "/ui/remove", nil, "name=%3Cb%3E&action_token=" + act, 409},
+		"a removal not typed":      {c, "POST", "/ui/remove", nil, "name=n2&typed=n3&term=7&action_token=" + act, 200},
 	} {
 		r, err := http.NewRequest(test.method, s.URL+test.path, strings.NewReader(test.body))
 		if err != nil {
@@ -264,8 +279,8 @@ func TestForgedSessions(t *testing.T) {
 		t.Fatal("its own session is none")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(good)
-	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)), strings.Repeat("A", 1<<20), good + "=", " " + good,
-		newSessions(s.holder, s.now).issue(admin)}
+	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)),
+		strings.Repeat("A", 1<<20), good + "=", " " + good, newSessions(s.holder, s.now).issue(admin)}
 	for i := range raw {
 		b := bytes.Clone(raw)
 		b[i] ^= 1
@@ -273,7 +288,8 @@ func TestForgedSessions(t *testing.T) {
 	}
 	// What is signed for another use is no session.
 	payload := raw[:payloadBytes]
-	forged = append(forged, base64.RawURLEncoding.EncodeToString(append(bytes.Clone(payload), s.sign("action", payload)...)))
+	forged = append(forged,
+		base64.RawURLEncoding.EncodeToString(append(bytes.Clone(payload), s.sign("action", payload)...)))
 	for _, text := range forged {
 		if s.check(text) != nil {
 			t.Errorf("%.80q is a session", text)
@@ -289,7 +305,8 @@ func TestForgedSessions(t *testing.T) {
 
 var admin = api.Principal{ID: "00112233445566aa"}
 
-// TestViewer: who may only look sees the page without its forms, and is refused what they would send; the session ends with the token.
+// TestViewer: who may only look sees the page without its forms, and is refused what they would send; the session ends
+// with the token.
 func TestViewer(t *testing.T) {
 	f := healthy()
 	s := serve(t, f)
@@ -298,13 +315,17 @@ func TestViewer(t *testing.T) {
 		t.Fatal(status)
 	}
 	_, page := s.get(t, c, "/")
-	if !strings.Contains(page, "has the role viewer") || strings.Contains(page, "/ui/pause") || strings.Contains(page, "/ui/remove") || strings.Contains(page, "/ui/add") {
+	if !strings.Contains(page, "has the role viewer") || strings.Contains(page, "/ui/pause") ||
+		strings.Contains(page, "/ui/remove") || strings.Contains(page, "/ui/add") {
 		t.Errorf("the page of a viewer:\n%s", page)
 	}
 	act := actionToken(t, page)
 	for _, path := range []string{"/ui/switchover", "/ui/pause", "/ui/resume", "/ui/remove", "/ui/add"} {
-		status, page := s.post(t, c, path, "to", "n2", "name", "n2", "typed", "n2", "term", "7", "for", "1h", "action_token", act)
-		if did := f.calls(); status != http.StatusForbidden || did != "refused "+cmp.Or(map[string]string{"/ui/add": "/join-tokens"}[path], strings.TrimPrefix(path, "/ui")) || !strings.Contains(page, "which may not do that") {
+		status, page := s.post(t, c, path, "to", "n2", "name", "n2", "typed", "n2", "term", "7", "for", "1h", "action_token",
+			act)
+		if did := f.calls(); status != http.StatusForbidden || did != "refused "+
+			cmp.Or(map[string]string{"/ui/add": "/join-tokens"}[path], strings.TrimPrefix(path, "/ui")) ||
+			!strings.Contains(page, "which may not do that") {
 			t.Errorf("%s: %d, did %q", path, status, did)
 		}
 	}
@@ -330,10 +351,12 @@ func TestHeaders(t *testing.T) {
 		}
 		_ = res.Body.Close()
 		csp := res.Header.Get("Content-Security-Policy")
-		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") ||
+			strings.Contains(csp, "unsafe") {
 			t.Errorf("%s: policy %q", path, csp)
 		}
-		for k, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "X-Frame-Options": "DENY", "Access-Control-Allow-Origin": ""} {
+		for k, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+			"X-Frame-Options": "DENY", "Access-Control-Allow-Origin": ""} {
 			if got := res.Header.Get(k); got != want {
 				t.Errorf("%s: %s is %q", path, k, got)
 			}
@@ -341,7 +364,8 @@ func TestHeaders(t *testing.T) {
 	}
 	for method, want := range map[string]int{"GET": 307, "POST": 403} {
 		w := httptest.NewRecorder()
-		s.pages.ServeHTTP(w, httptest.NewRequest(method, "http://db1:8008/ui/login?token=secret", strings.NewReader("token="+token)))
+		s.pages.ServeHTTP(w, httptest.NewRequest(method, "http://db1:8008/ui/login?token=secret",
+			strings.NewReader("token="+token)))
 		if w.Code != want || w.Header().Get("Set-Cookie") != "" {
 			t.Errorf("%s over plain HTTP: %d", method, w.Code)
 		}
@@ -366,29 +390,35 @@ func TestActions(t *testing.T) {
 		return page
 	}
 	dry := does("/ui/switchover", `switchover to="n2" dry=true term=0`, "Switch over to n2", "to", "n2")
-	if !strings.Contains(dry, `name="term" value="7"`) || !strings.Contains(dry, "10.0.0.7") || strings.Contains(dry, "<script>alert") {
+	if !strings.Contains(dry, `name="term" value="7"`) || !strings.Contains(dry, "10.0.0.7") ||
+		strings.Contains(dry, "<script>alert") {
 		t.Errorf("dry run: %s", dry)
 	}
-	does("/ui/switchover", `switchover to="n2" dry=false term=7`, "n2 leads in term 7. Writes were closed for 41 ms. 2 sessions moved to n2. "+
-		"1 other connection to n1 ended; clients connect again unless a router of their own moved them. Rolled back: 1 open transaction.", "to", "n2", "term", "7")
+	does("/ui/switchover", `switchover to="n2" dry=false term=7`,
+		"n2 leads in term 7. Writes were closed for 41 ms. 2 sessions moved to n2. "+
+			"1 other connection to n1 ended; clients connect again unless a router of their own moved them. Rolled back: 1 open transaction.", "to", "n2", "term", "7")
 	does("/ui/pause", "pause 1h0m0s", "off until 2026-11-22 13:00:00Z", "for", "1h")
 	does("/ui/pause", "pause 0s", "off until", "for", "")
 	does("/ui/resume", "resume", "failover is on")
 	does("/ui/remove", "", "Type <b>n3</b> to confirm", "name", "n3")
 	does("/ui/remove", "remove n3 term=7", "n3 is removed", "name", "n3", "typed", "n3", "term", "7")
 	does("/ui/add", "invite n4 voter", "trireme join --name n4 --host n4 -</code>", "name", "n4", "role", "voter")
-	added := does("/ui/add", "invite n4 logger", "trireme join --name n4 --role logger --host n4 -</code>", "name", "n4", "role", "logger")
+	added := does("/ui/add", "invite n4 logger", "trireme join --name n4 --role logger --host n4 -</code>", "name", "n4",
+		"role", "logger")
 	if !strings.Contains(added, ">trj1.n1:8008.0011.s3cr3t.") || !strings.Contains(added, "Before 2026-11-22 13:00:00Z") {
 		t.Errorf("an invitation: %s", added)
 	}
-	for _, form := range [][]string{{"name", "", "role", "voter"}, {"name", evil, "role", "voter"}, {"name", "n4", "role", "king"}, {"name", "n4"}} {
+	for _, form := range [][]string{{"name", "", "role", "voter"}, {"name", evil, "role", "voter"},
+		{"name", "n4", "role", "king"}, {"name", "n4"}} {
 		status, page := s.post(t, c, "/ui/add", append(form, "action_token", act)...)
-		if did := f.calls(); status != http.StatusConflict || did != "" || !strings.Contains(page, "Not done") || strings.Contains(page, "<script>alert") {
+		if did := f.calls(); status != http.StatusConflict || did != "" || !strings.Contains(page, "Not done") ||
+			strings.Contains(page, "<script>alert") {
 			t.Errorf("%q: status %d, did %q", form, status, did)
 		}
 	}
 
-	if strings.Contains(page, `<form method="post" action="/ui/resume" id="resume">`) || !strings.Contains(page, `id="resume" hidden`) || !strings.Contains(page, `required><option value="">choose a node`) {
+	if strings.Contains(page, `<form method="post" action="/ui/resume" id="resume">`) ||
+		!strings.Contains(page, `id="resume" hidden`) || !strings.Contains(page, `required><option value="">choose a node`) {
 		t.Errorf("a page offers what cannot be done, or a node to remove: %s", page)
 	}
 	f.mu.Lock()
@@ -400,7 +430,8 @@ func TestActions(t *testing.T) {
 	}
 	f.err = api.Errorf(api.KindConflict, "n3 is needed %s", evil).With("add another one first")
 	status, page := s.post(t, c, "/ui/remove", "name", "n3", "typed", "n3", "term", "7", "action_token", act)
-	if status != http.StatusConflict || !strings.Contains(page, "add another one first") || !strings.Contains(page, "Not done") || strings.Contains(page, "<script>alert") {
+	if status != http.StatusConflict || !strings.Contains(page, "add another one first") ||
+		!strings.Contains(page, "Not done") || strings.Contains(page, "<script>alert") {
 		t.Errorf("refused: %d %s", status, page)
 	}
 }
@@ -472,7 +503,8 @@ func TestStream(t *testing.T) {
 	f.view.Members[2].State, f.view.Members[2].Reason = api.StateFenced, evil
 	f.mu.Unlock()
 	eventually(t, func() bool { return strings.Contains(got.text()[before:], "fenced") })
-	if rest := got.text()[before:]; strings.Contains(rest, "Events") || strings.Contains(rest, "<script") || strings.Contains(rest, "<img src") {
+	if rest := got.text()[before:]; strings.Contains(rest, "Events") || strings.Contains(rest, "<script") ||
+		strings.Contains(rest, "<img src") {
 		t.Errorf("sent: %s", rest)
 	}
 	s.advance(sessionLife)
@@ -504,7 +536,8 @@ func FuzzSession(f *testing.F) {
 		if stranger.check(text) != nil {
 			t.Errorf("%q is a session of a key that made none", text)
 		}
-		if sess := s.check(text); sess != nil && base64.RawURLEncoding.EncodeToString(append(bytes.Clone(sess.raw), s.sign("session", sess.raw)...)) != text {
+		if sess := s.check(text); sess != nil &&
+			base64.RawURLEncoding.EncodeToString(append(bytes.Clone(sess.raw), s.sign("session", sess.raw)...)) != text {
 			t.Errorf("%q is read as another one", text)
 		}
 		if _, ok := s.useCode(text); ok {
@@ -533,9 +566,11 @@ func TestBackupTile(t *testing.T) {
 	copied := &api.BackupCopy{Place: "/b", Donor: "n2", StoredBytes: 3 << 30}
 	for want, b := range map[string]*api.BackupView{
 		"none  no backup is known": nil,
-		"26 h ago copy of n2 in /b, 3.0 GiB · log archived up to 12 s ago": {Copy: copied, CopyAgeS: 26.5 * 3600, Archive: &api.BackupArchive{}, ArchiveAgeS: 12.4},
-		"none  no copy is known · log archived up to 3 d ago":              {Archive: &api.BackupArchive{}, ArchiveAgeS: 3.1 * 86400},
-		"5 min ago no archive of the log is known":                         {Copy: &api.BackupCopy{}, CopyAgeS: 301},
+		"26 h ago copy of n2 in /b, 3.0 GiB · log archived up to 12 s ago": {Copy: copied, CopyAgeS: 26.5 * 3600,
+			Archive: &api.BackupArchive{}, ArchiveAgeS: 12.4},
+		"none  no copy is known · log archived up to 3 d ago": {Archive: &api.BackupArchive{},
+			ArchiveAgeS: 3.1 * 86400},
+		"5 min ago no archive of the log is known": {Copy: &api.BackupCopy{}, CopyAgeS: 301},
 	} {
 		x := backupTile(api.ClusterView{Backup: b})
 		if got := x.Value + " " + x.Unit + " " + x.Note; got != want {
@@ -544,8 +579,8 @@ func TestBackupTile(t *testing.T) {
 	}
 }
 
-// TestRestorable: the moments that can be restored go from the newest copy to the end of the archive of the same backup,
-// in whole seconds; if that is not known for sure, there are none.
+// TestRestorable: the moments that can be restored go from the newest copy to the end of the archive of the same
+// backup, in whole seconds; if that is not known for sure, there are none.
 func TestRestorable(t *testing.T) {
 	made, complete := noon.Add(-time.Hour+time.Millisecond), noon.Add(999*time.Millisecond)
 	of := func(copied, archived string, made, complete time.Time) *api.BackupView {

@@ -28,9 +28,10 @@ const (
 )
 
 const (
-	idBytes      = 16
-	tokenBytes   = 16                       // of a token's id
-	payloadBytes = 8 + idBytes + tokenBytes // end of life in unix seconds, big endian; random id; id of the token that began it
+	idBytes    = 16
+	tokenBytes = 16 // of a token's id
+	// end of life in unix seconds, big endian; random id; id of the token that began it
+	payloadBytes = 8 + idBytes + tokenBytes
 )
 
 // session is who asks.
@@ -41,8 +42,8 @@ type session struct {
 	raw []byte // payload
 }
 
-// sessions issues and checks them. No other node has the key, so that a former one cannot sign any, and it ends with the daemon. Holder is asked
-// each time: a token may end or be removed, on all nodes at once.
+// sessions issues and checks them. No other node has the key, so that a former one cannot sign any, and it ends with
+// the daemon. Holder is asked each time: a token may end or be removed, on all nodes at once.
 type sessions struct {
 	key    []byte
 	holder func(token string) (api.Principal, bool) // by the token's id
@@ -54,7 +55,8 @@ type sessions struct {
 }
 
 func newSessions(holder func(string) (api.Principal, bool), now func() time.Time) *sessions {
-	return &sessions{key: random(sha256.Size), holder: holder, now: now, revoked: map[string]time.Time{}, codes: map[string]time.Time{}}
+	return &sessions{key: random(sha256.Size), holder: holder, now: now, revoked: map[string]time.Time{},
+		codes: map[string]time.Time{}}
 }
 
 func (s *sessions) sign(use string, payload []byte) []byte {
@@ -84,7 +86,8 @@ func (s *sessions) check(text string) *session {
 	if !hmac.Equal(mac, s.sign("session", payload)) {
 		return nil
 	}
-	sess := &session{id: string(payload[8 : 8+idBytes]), end: time.Unix(int64(binary.BigEndian.Uint64(payload)), 0), raw: payload}
+	sess := &session{id: string(payload[8 : 8+idBytes]), end: time.Unix(int64(binary.BigEndian.Uint64(payload)), 0),
+		raw: payload}
 	s.mu.Lock()
 	_, revoked := s.revoked[sess.id]
 	s.mu.Unlock()
@@ -178,15 +181,16 @@ func cookieName(cluster string) string {
 }
 
 func cookie(name, value string, life time.Duration) *http.Cookie {
-	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(life.Seconds())}
+	c := &http.Cookie{Name: name, Value: value, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		MaxAge: int(life.Seconds())}
 	if life <= 0 {
 		c.MaxAge = -1
 	}
 	return c
 }
 
-// attempts limits failed logins: of one address in a window, and more strictly once there are many in all. Nobody is kept out by others'
-// failures: each address has a try.
+// attempts limits failed logins: of one address in a window, and more strictly once there are many in all. Nobody is
+// kept out by others' failures: each address has a try.
 type attempts struct {
 	now func() time.Time
 

@@ -77,8 +77,8 @@ type diskCell struct {
 const lowDisk = 0.1
 
 func describe(v api.ClusterView, here string, events []api.Event, eventsErr error, s *series, at time.Time) *state {
-	st := &state{Cluster: v.Cluster, Node: here, Leader: v.Leader, Term: v.Term, Generation: v.Generation, Paused: v.Pause != nil,
-		Clock: at.UTC().Format("2006-01-02 15:04:05 UTC")}
+	st := &state{Cluster: v.Cluster, Node: here, Leader: v.Leader, Term: v.Term, Generation: v.Generation,
+		Paused: v.Pause != nil, Clock: at.UTC().Format("2006-01-02 15:04:05 UTC")}
 	for _, m := range v.Members {
 		st.Nodes = append(st.Nodes, row(v, m, here, s))
 	}
@@ -97,8 +97,9 @@ func describe(v api.ClusterView, here string, events []api.Event, eventsErr erro
 }
 
 func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
-	n := nodeRow{Name: m.Name, API: m.Daemon.API, Role: m.Role, Here: m.Name == here, Leads: m.Name == v.Leader, MySQL: m.MySQL != nil,
-		Voter: m.Raft.Voter, State: m.State, Level: levelOf(m.State), Reason: m.Reason, Version: m.Daemon.Version}
+	n := nodeRow{Name: m.Name, API: m.Daemon.API, Role: m.Role, Here: m.Name == here, Leads: m.Name == v.Leader,
+		MySQL: m.MySQL != nil, Voter: m.Raft.Voter, State: m.State, Level: levelOf(m.State), Reason: m.Reason,
+		Version: m.Daemon.Version}
 	n.Detail = detail(m)
 	if n.Level == levelGood {
 		n.Reason = ""
@@ -203,7 +204,8 @@ func seedText(s *api.SeedView) string {
 	return fmt.Sprintf(" (from %s; %s of about %s, %s)", s.From, bytesText(s.DoneBytes), bytesText(s.TotalBytes), s.Stage)
 }
 
-// alertsOf is what is not as it should be, the worst first. It names no moment that moves, so that it is read out only when it has changed.
+// alertsOf is what is not as it should be, the worst first. It names no moment that moves, so that it is read out only
+// when it has changed.
 func alertsOf(v api.ClusterView, st *state) []alert {
 	var out []alert
 	add := func(level, word, format string, args ...any) {
@@ -230,11 +232,13 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 		case m.State == api.StateUnknown:
 			silent = append(silent, m.Name)
 		case m.State != api.StateHealthy:
-			add(levelOf(m.State), map[string]string{levelBad: "Failed", levelWarn: "Not ready"}[levelOf(m.State)], "%s is %s: %s", m.Name, m.State, cmp.Or(m.Reason, "it gives no reason"))
+			add(levelOf(m.State), map[string]string{levelBad: "Failed", levelWarn: "Not ready"}[levelOf(m.State)],
+				"%s is %s: %s", m.Name, m.State, cmp.Or(m.Reason, "it gives no reason"))
 		}
 	}
 	if len(down) > 0 {
-		add(levelBad, "Down", "%s: no word from %s.", strings.Join(down, ", "), map[bool]string{true: "it", false: "them"}[len(down) == 1])
+		add(levelBad, "Down", "%s: no word from %s.", strings.Join(down, ", "),
+			map[bool]string{true: "it", false: "them"}[len(down) == 1])
 	}
 	if len(silent) > 0 {
 		add(levelBad, "Silent", "%s: no word for a moment. Nothing is known of how it is now.", strings.Join(silent, ", "))
@@ -250,13 +254,17 @@ func alertsOf(v api.ClusterView, st *state) []alert {
 		add(levelWarn, "No failover", "No node could take over from %s now: %s", v.Leader, v.Failover.Problem)
 	}
 	if b := v.Blocked; b != nil {
-		add(levelBad, "Entry cannot be applied", "Entry %d, %s (%s): error %d on %s. %s; %s.", b.Index, b.GTID, b.Entry, b.Number, strings.Join(b.Nodes, ", "), b.Told, b.Next)
+		add(levelBad, "Entry cannot be applied", "Entry %d, %s (%s): error %d on %s. %s; %s.", b.Index, b.GTID, b.Entry,
+			b.Number, strings.Join(b.Nodes, ", "), b.Told, b.Next)
 	}
 	if f := v.Flow; f != nil && f.DelaySeconds >= 0.1 {
-		add(levelWarn, "Commits slowed", "%s needs %s for what it has still to apply: lag_objective adds %s ms to each commit.", f.Node, seconds(f.BacklogSeconds), millis(f.DelaySeconds))
+		add(levelWarn, "Commits slowed",
+			"%s needs %s for what it has still to apply: lag_objective adds %s ms to each commit.", f.Node,
+			seconds(f.BacklogSeconds), millis(f.DelaySeconds))
 	}
 	if v.Failover.HeavySeconds >= 10 {
-		add(levelWarn, "Slow failover", "%s would first apply large transactions and DDL, for about %s.", v.Failover.To, seconds(v.Failover.HeavySeconds))
+		add(levelWarn, "Slow failover", "%s would first apply large transactions and DDL, for about %s.", v.Failover.To,
+			seconds(v.Failover.HeavySeconds))
 	}
 	if v.CommitRules != nil {
 		for _, name := range v.CommitRules.Suspended() {
@@ -318,7 +326,8 @@ func backupTile(v api.ClusterView) tile {
 	if c := b.Copy; c != nil {
 		t.Value, t.Unit = ago(b.CopyAgeS), "ago"
 		if c.Place != "" {
-			notes = append(notes, fmt.Sprintf("copy of %s in %s, %s", c.Donor, c.Place, bytesText(uint64(max(c.StoredBytes, 0)))))
+			notes = append(notes, fmt.Sprintf("copy of %s in %s, %s", c.Donor, c.Place,
+				bytesText(uint64(max(c.StoredBytes, 0)))))
 		}
 	} else {
 		notes = append(notes, "no copy is known")
@@ -336,8 +345,8 @@ func backupTile(v api.ClusterView) tile {
 }
 
 // restorable are the first and the last moment that the newest copy can be restored to, whole seconds, as
-// `trireme backup list` shows them. Not known if copy and archive may be those of two backups. A gap in the archive since
-// that copy is not seen here: the backup takes a new copy after one.
+// `trireme backup list` shows them. Not known if copy and archive may be those of two backups. A gap in the archive
+// since that copy is not seen here: the backup takes a new copy after one.
 func restorable(b *api.BackupView) (first, last time.Time, known bool) {
 	c, a := b.Copy, b.Archive
 	if c == nil || a == nil || c.Place == "" || c.Place != a.Place || c.Made.IsZero() {
@@ -369,7 +378,8 @@ func rateTile(s *series) tile {
 }
 
 func delayTile(v api.ClusterView, s *series) tile {
-	t := tile{Name: "Commit time", Value: waiting, Unit: "ms, mean of 10 s", Chart: chartOf(s.delay, "Mean commit time in milliseconds", millis)}
+	t := tile{Name: "Commit time", Value: waiting, Unit: "ms, mean of 10 s",
+		Chart: chartOf(s.delay, "Mean commit time in milliseconds", millis)}
 	if d, known := s.since(v.Leader).commit(api.StageTotal); known && d.Count > 0 {
 		t.Value = millis(d.Mean())
 		t.Note = fmt.Sprintf("p50 %s ms · p99 %s ms", millis(d.Quantile(0.5)), millis(d.Quantile(0.99)))
@@ -453,7 +463,8 @@ func heavyText(h api.HeavyView) string {
 	if h.Kind == api.HeavyTransaction {
 		what = fmt.Sprintf("transaction of %s, %s", bytesText(h.Bytes), h.Text)
 	}
-	return fmt.Sprintf("%s: for %s, %.0f %% done; a follower will apply it for about %s", what, seconds(h.AgeSeconds), 100*h.Done, seconds(h.ReplaySeconds))
+	return fmt.Sprintf("%s: for %s, %.0f %% done; a follower will apply it for about %s", what, seconds(h.AgeSeconds),
+		100*h.Done, seconds(h.ReplaySeconds))
 }
 
 func pathOf(v api.ClusterView, s *series) (c commitPath) {
@@ -490,10 +501,12 @@ func pathOf(v api.ClusterView, s *series) (c commitPath) {
 		if total.SumS > 0 {
 			share = 100 * h.SumS / total.SumS
 		}
-		r := stageRow{Name: stageTexts[stage][0], What: stageTexts[stage][1], Mean: millis(h.Mean()), Half: millis(h.Quantile(0.5)),
-			Most: millis(h.Quantile(0.99)), Class: fmt.Sprintf("s%d", i), Share: fmt.Sprintf("%.0f", share)}
+		r := stageRow{Name: stageTexts[stage][0], What: stageTexts[stage][1], Mean: millis(h.Mean()),
+			Half: millis(h.Quantile(0.5)), Most: millis(h.Quantile(0.99)), Class: fmt.Sprintf("s%d", i),
+			Share: fmt.Sprintf("%.0f", share)}
 		c.Stages = append(c.Stages, r)
-		c.Bar = append(c.Bar, barPart{fmt.Sprintf("%.2f%%", x), fmt.Sprintf("%.2f%%", share), r.Class, r.Name + " " + r.Mean + " ms"})
+		c.Bar = append(c.Bar, barPart{fmt.Sprintf("%.2f%%", x), fmt.Sprintf("%.2f%%", share), r.Class, r.Name + " " + r.Mean +
+			" ms"})
 		x += share
 	}
 	return c

@@ -20,7 +20,8 @@ const (
 // The tables of a period, below its charts.
 
 func (p *period) commits() grid {
-	g := grid{ID: "commit-stages", Title: "What a commit waits for", Words: 1, Head: []string{"Stage", "Mean, ms", "Share, %", "p50", "p95", "p99"}}
+	g := grid{ID: "commit-stages", Title: "What a commit waits for", Words: 1,
+		Head: []string{"Stage", "Mean, ms", "Share, %", "p50", "p95", "p99"}}
 	p.columns(&g, "Mean earlier, ms", "p99 earlier")
 	sum := p.all
 	for _, stage := range append(slices.Clone(api.Stages), api.StageTotal) {
@@ -196,7 +197,8 @@ func (p *period) counters() grid {
 
 func (p *period) coverage() grid {
 	g := grid{ID: "coverage", Title: "What was recorded", Words: 2,
-		Head: []string{"Node", "Oldest sample", "Recorded, %", "With mysqld", "Took writes", "Transactions seen", "Log seen", "Statements"},
+		Head: []string{"Node", "Oldest sample", "Recorded, %", "With mysqld", "Took writes", "Transactions seen", "Log seen",
+			"Statements"},
 		Note: "Sessions are looked at once a second, counters are read every 10 s, statements and files once a minute. " +
 			"What a node did between its last sample and its end is missing. " +
 			"CPU and memory are not recorded: watch them with what watches your hosts. " +

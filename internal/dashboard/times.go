@@ -39,7 +39,8 @@ type event struct {
 // leads says whether the event is a change of leaders.
 func leads(e api.Event) bool { return e.To != "" }
 
-// reigns of the last day, oldest first. Nodes take turns in two shades, since a colour must not be all that tells them apart.
+// reigns of the last day, oldest first. Nodes take turns in two shades, since a colour must not be all that tells them
+// apart.
 func reigns(events []api.Event, now time.Time) []reign {
 	var took []api.Event
 	for _, e := range events {
@@ -71,8 +72,9 @@ func reigns(events []api.Event, now time.Time) []reign {
 			continue
 		}
 		x, width := 100*from.Sub(begin).Seconds()/total, 100*to.Sub(from).Seconds()/total
-		out = append(out, reign{Node: e.To, X: fmt.Sprintf("%.3f%%", x), Width: fmt.Sprintf("%.3f%%", width), Label: width > 8, Class: fmt.Sprintf("reign%d", i%2),
-			Text: fmt.Sprintf("%s from %s to %s", e.To, clock(from), clock(to))})
+		out = append(out, reign{Node: e.To, X: fmt.Sprintf("%.3f%%", x), Width: fmt.Sprintf("%.3f%%", width),
+			Label: width > 8, Class: fmt.Sprintf("reign%d", i%2), Text: fmt.Sprintf("%s from %s to %s", e.To, clock(from),
+				clock(to))})
 	}
 	return out
 }
@@ -146,7 +148,8 @@ func phaseBar(p *api.Phases, longest float64) (bar []barPart) {
 			continue
 		}
 		width := 100 * ms / longest
-		bar = append(bar, barPart{fmt.Sprintf("%.2f%%", x), fmt.Sprintf("%.2f%%", width), fmt.Sprintf("s%d", i), fmt.Sprintf("%s %.0f ms", f.name, ms)})
+		bar = append(bar, barPart{fmt.Sprintf("%.2f%%", x), fmt.Sprintf("%.2f%%", width), fmt.Sprintf("s%d", i),
+			fmt.Sprintf("%s %.0f ms", f.name, ms)})
 		x += width
 	}
 	return bar

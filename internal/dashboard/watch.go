@@ -23,8 +23,10 @@ const (
 	maxStreams    = 32
 )
 
-// sections are the parts of the page that are replaced while one looks, by the id of their element and the name of their template.
-var sections = []string{"head", "alerts", "picture", "outlook", "tiles", "joining", "nodes", "clients", "busy", "commit", "changes", "events"}
+// sections are the parts of the page that are replaced while one looks, by the id of their element and the name of
+// their template.
+var sections = []string{"head", "alerts", "picture", "outlook", "tiles", "joining", "nodes", "clients", "busy",
+	"commit", "changes", "events"}
 
 // frame is the cluster at one moment, and its live parts as HTML.
 type frame struct {
@@ -187,7 +189,8 @@ func (p *Pages) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	if !p.watch.join() {
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "too many people look at this node's dashboard; another node's shows the same", http.StatusServiceUnavailable)
+		http.Error(w, "too many people look at this node's dashboard; another node's shows the same",
+			http.StatusServiceUnavailable)
 		return
 	}
 	defer p.watch.leave()

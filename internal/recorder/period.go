@@ -23,7 +23,8 @@ const (
 )
 
 // steps are lengths of a bucket that people can read off an axis.
-var steps = []time.Duration{leastStep, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute}
+var steps = []time.Duration{leastStep, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+	10 * time.Minute, 15 * time.Minute, 30 * time.Minute}
 
 // Step is the length of a bucket of a period: the same for all nodes.
 func Step(from, to time.Time) time.Duration {
@@ -57,8 +58,9 @@ func (s *Store) Period(ctx context.Context, node string, from, to time.Time) (ap
 	if err != nil {
 		return api.PeriodView{}, err
 	}
-	t := &sums{from: from, to: to, step: Step(from, to), buckets: map[int64]*api.Interval{}, statements: map[[2]string]*api.StatementLoad{},
-		sessions: map[api.SessionLoad]int{}, files: map[string]*api.FileWait{}, texts: map[string]string{}}
+	t := &sums{from: from, to: to, step: Step(from, to), buckets: map[int64]*api.Interval{},
+		statements: map[[2]string]*api.StatementLoad{}, sessions: map[api.SessionLoad]int{},
+		files: map[string]*api.FileWait{}, texts: map[string]string{}}
 	var oldest *time.Time
 	for _, f := range files {
 		if err := ctx.Err(); err != nil {
@@ -143,8 +145,8 @@ func (t *sums) add(f *Frame) {
 
 // view is the answer.
 func (t *sums) view() api.PeriodView {
-	v := api.PeriodView{From: t.from, To: t.to, StepS: t.step.Seconds(), Buckets: []api.Interval{}, Statements: []api.StatementLoad{}, Sessions: []api.SessionLoad{},
-		FileWaits: []api.FileWait{}, Others: t.others}
+	v := api.PeriodView{From: t.from, To: t.to, StepS: t.step.Seconds(), Buckets: []api.Interval{},
+		Statements: []api.StatementLoad{}, Sessions: []api.SessionLoad{}, FileWaits: []api.FileWait{}, Others: t.others}
 	for _, number := range slices.Sorted(maps.Keys(t.buckets)) {
 		v.Buckets = append(v.Buckets, *t.buckets[number])
 	}
@@ -165,7 +167,8 @@ func (t *sums) view() api.PeriodView {
 		v.Sessions = append(v.Sessions, s)
 	}
 	slices.SortFunc(v.Sessions, func(a, b api.SessionLoad) int {
-		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Wait, b.Wait), cmp.Compare(a.State, b.State), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.User, b.User))
+		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.Wait, b.Wait), cmp.Compare(a.State, b.State),
+			cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.User, b.User))
 	})
 	v.Sessions = v.Sessions[:min(len(v.Sessions), topLoads)]
 	for _, w := range t.files {
@@ -180,5 +183,6 @@ func (t *sums) view() api.PeriodView {
 
 // byTime sorts those that took the longest first.
 func byTime(a, b api.StatementLoad) int {
-	return cmp.Or(cmp.Compare(b.TimeS, a.TimeS), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Schema, b.Schema), cmp.Compare(a.Digest, b.Digest))
+	return cmp.Or(cmp.Compare(b.TimeS, a.TimeS), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Schema, b.Schema),
+		cmp.Compare(a.Digest, b.Digest))
 }

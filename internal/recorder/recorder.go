@@ -19,10 +19,11 @@ const (
 
 // Status lists the status variables of mysqld that are read. Those of gauges are no counters.
 var Status = []string{
-	"Queries", "Com_select", "Com_insert", "Com_update", "Com_delete", "Com_replace", "Com_commit", "Com_rollback", "Slow_queries",
-	"Connections", "Aborted_clients", "Bytes_received", "Bytes_sent", "Created_tmp_disk_tables", "Sort_merge_passes", "Select_full_join",
-	"Innodb_rows_read", "Innodb_rows_inserted", "Innodb_rows_updated", "Innodb_rows_deleted", "Innodb_row_lock_waits", "Innodb_row_lock_time",
-	"Innodb_buffer_pool_read_requests", "Innodb_buffer_pool_reads", "Innodb_buffer_pool_wait_free", "Innodb_data_fsyncs", "Innodb_data_written",
+	"Queries", "Com_select", "Com_insert", "Com_update", "Com_delete", "Com_replace", "Com_commit", "Com_rollback",
+	"Slow_queries", "Connections", "Aborted_clients", "Bytes_received", "Bytes_sent", "Created_tmp_disk_tables",
+	"Sort_merge_passes", "Select_full_join", "Innodb_rows_read", "Innodb_rows_inserted", "Innodb_rows_updated",
+	"Innodb_rows_deleted", "Innodb_row_lock_waits", "Innodb_row_lock_time", "Innodb_buffer_pool_read_requests",
+	"Innodb_buffer_pool_reads", "Innodb_buffer_pool_wait_free", "Innodb_data_fsyncs", "Innodb_data_written",
 	"Innodb_os_log_written", "Innodb_log_waits", connections,
 }
 
@@ -66,7 +67,8 @@ func (r *Recorder) begin() {
 // of makes counts those of a life: a mysqld that has begun counts from 0, and so its whole count is new.
 func (c *counts) of(life string) {
 	if c.life != life {
-		*c = counts{life: life, status: map[string]uint64{}, statements: map[[2]string]mysqld.StatementCount{}, files: map[string]mysqld.FileCount{}}
+		*c = counts{life: life, status: map[string]uint64{}, statements: map[[2]string]mysqld.StatementCount{},
+			files: map[string]mysqld.FileCount{}}
 	}
 }
 
@@ -106,9 +108,10 @@ func (r *Recorder) Statements(life string, list []mysqld.StatementCount) {
 		}
 		r.counts.statements[key] = s
 		if s.Count > b.Count {
-			ran = append(ran, api.StatementLoad{Schema: s.Schema, Digest: s.Digest, Count: s.Count - b.Count, TimeS: since(s.TimeS, b.TimeS),
-				LockS: since(s.LockS, b.LockS), Errors: since(s.Errors, b.Errors), Sent: since(s.Sent, b.Sent), Examined: since(s.Examined, b.Examined),
-				Affected: since(s.Affected, b.Affected), NoIndex: since(s.NoIndex, b.NoIndex)})
+			ran = append(ran, api.StatementLoad{Schema: s.Schema, Digest: s.Digest, Count: s.Count - b.Count,
+				TimeS: since(s.TimeS, b.TimeS), LockS: since(s.LockS, b.LockS), Errors: since(s.Errors, b.Errors),
+				Sent: since(s.Sent, b.Sent), Examined: since(s.Examined, b.Examined), Affected: since(s.Affected, b.Affected),
+				NoIndex: since(s.NoIndex, b.NoIndex)})
 		}
 	}
 	slices.SortFunc(ran, byTime)
@@ -132,7 +135,8 @@ func (r *Recorder) Files(life string, list []mysqld.FileCount) {
 				b.Counts[i], b.TimesS[i] = 0, 0
 			}
 			if n := f.Counts[i] - b.Counts[i]; n > 0 {
-				r.files = append(r.files, api.FileWait{Event: f.Event + ", " + kind, Count: n, TimeS: since(f.TimesS[i], b.TimesS[i])})
+				r.files = append(r.files, api.FileWait{Event: f.Event + ", " + kind, Count: n,
+					TimeS: since(f.TimesS[i], b.TimesS[i])})
 			}
 		}
 	}
@@ -167,9 +171,10 @@ type Reading struct {
 
 // Write ends an interval: what was taken up since the last one becomes a frame.
 func (r *Recorder) Write(in Reading) error {
-	f := &Frame{Interval: api.Interval{At: in.At.Add(-in.Took).UTC(), Seconds: in.Took.Seconds(), Transactions: since(in.Load.Transactions, r.load.Transactions),
-		Bytes: since(in.Load.Bytes, r.load.Bytes), Commits: map[string]api.Histogram{}, LogWrites: in.Load.LogWrites.Since(r.load.LogWrites),
-		Links: in.Self.Links, Looks: r.looks, Active: map[string]int{}},
+	f := &Frame{Interval: api.Interval{At: in.At.Add(-in.Took).UTC(), Seconds: in.Took.Seconds(),
+		Transactions: since(in.Load.Transactions, r.load.Transactions), Bytes: since(in.Load.Bytes, r.load.Bytes),
+		Commits: map[string]api.Histogram{}, LogWrites: in.Load.LogWrites.Since(r.load.LogWrites), Links: in.Self.Links,
+		Looks: r.looks, Active: map[string]int{}},
 		Statements: r.statements, Others: r.others, Files: r.files, Texts: r.texts}
 	for stage, h := range in.Load.Commits {
 		if d := h.Since(r.load.Commits[stage]); d.Count > 0 {
@@ -240,7 +245,8 @@ func WaitOf(a mysqld.ActiveSession) string {
 		return WaitMajority
 	case has("waiting for handler commit", "waiting for preceding transaction", "binlog"):
 		return WaitEngine
-	case has("metadata lock", "table flush", "table lock", "system lock", "global read lock", "commit lock", "backup lock", "waiting for lock"):
+	case has("metadata lock", "table flush", "table lock", "system lock", "global read lock", "commit lock", "backup lock",
+		"waiting for lock"):
 		return WaitMeta
 	case has("sending to client", "receiving from client", "reading from net", "writing to net"):
 		return WaitClient

@@ -34,7 +34,8 @@ func TestCounters(t *testing.T) {
 	}
 	statements := func(life string, count uint64) {
 		r.Statements(life, []mysqld.StatementCount{{Schema: "app", Digest: "d", Count: count, TimeS: float64(count)}})
-		r.Files(life, []mysqld.FileCount{{Event: "innodb/innodb_data_file", Counts: [3]uint64{count, 0, 0}, TimesS: [3]float64{float64(count), 0, 0}}})
+		r.Files(life, []mysqld.FileCount{{Event: "innodb/innodb_data_file", Counts: [3]uint64{count, 0, 0},
+			TimesS: [3]float64{float64(count), 0, 0}}})
 	}
 	statements("1", 10)
 	write("1", 100) // the whole count: this mysqld began at 0
@@ -49,7 +50,8 @@ func TestCounters(t *testing.T) {
 	write("2", 5)
 	v := period(t, s, began, began.Add(time.Hour))
 	sum := total(v)
-	if sum.MySQL["Queries"] != 160+40+5 || sum.MySQLSeconds != 50 || sum.Seconds != 60 || sum.Connections != 3 || sum.MySQL[connections] != 0 {
+	if sum.MySQL["Queries"] != 160+40+5 || sum.MySQLSeconds != 50 || sum.Seconds != 60 || sum.Connections != 3 ||
+		sum.MySQL[connections] != 0 {
 		t.Errorf("%+v", sum)
 	}
 	if st := v.Statements; len(st) != 1 || st[0].Count != 16+4+1 || st[0].TimeS != 21 {
@@ -72,14 +74,16 @@ func TestLoad(t *testing.T) {
 	lag, behind := 1.5, uint64(9)
 	for i := uint64(1); i <= 3; i++ {
 		if err := r.Write(Reading{At: began.Add(time.Duration(i) * 10 * time.Second), Took: 10 * time.Second, Leads: i == 2,
-			Load: api.LoadView{Disks: []api.DiskView{{FreeBytes: 90, TotalBytes: 100}, {FreeBytes: 25, TotalBytes: 100}}, Transactions: 10 * i, Bytes: 100 * i, Commits: map[string]api.Histogram{api.StageLog: h(i)}, LogWrites: h(5 * i)},
+			Load: api.LoadView{Disks: []api.DiskView{{FreeBytes: 90, TotalBytes: 100}, {FreeBytes: 25, TotalBytes: 100}},
+				Transactions: 10 * i, Bytes: 100 * i, Commits: map[string]api.Histogram{api.StageLog: h(i)}, LogWrites: h(5 * i)},
 			Self: api.MemberView{MySQL: &api.MySQLView{LagSeconds: &lag, LagBytes: &behind}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v := period(t, s, began, began.Add(time.Minute))
 	sum := total(v)
-	if sum.Transactions != 30 || sum.Bytes != 300 || sum.Commits[api.StageLog].Count != 3 || sum.LogWrites.Count != 15 || sum.LeaderS != 10 || sum.LagS != 1.5 || sum.LagBytes != 9 || sum.DiskUsed != 0.75 {
+	if sum.Transactions != 30 || sum.Bytes != 300 || sum.Commits[api.StageLog].Count != 3 || sum.LogWrites.Count != 15 ||
+		sum.LeaderS != 10 || sum.LagS != 1.5 || sum.LagBytes != 9 || sum.DiskUsed != 0.75 {
 		t.Errorf("%+v", sum)
 	}
 	if len(v.Buckets) != 3 || !v.Buckets[0].At.Equal(began) {
@@ -121,11 +125,13 @@ func TestFrameIsBounded(t *testing.T) {
 
 func TestWaitOf(t *testing.T) {
 	for state, want := range map[string]string{
-		"": WaitRunning, "executing": WaitRunning, "updating": WaitRunning, "Sending data": WaitRunning, "statistics": WaitRunning,
-		"waiting for handler commit": WaitEngine, "Waiting for semi-sync ACK from replica": WaitMajority, "Waiting for semi-sync ACK from slave": WaitMajority,
-		"Waiting for table metadata lock": WaitMeta, "Waiting for table flush": WaitMeta, "System lock": WaitMeta, "Waiting for global read lock": WaitMeta,
-		"Waiting for backup lock": WaitMeta, "Sending to client": WaitClient, "Receiving from client": WaitClient,
-		"Waiting for GTID to be committed": WaitReads, "User sleep": WaitOther, "Waiting for something new": WaitOther,
+		"": WaitRunning, "executing": WaitRunning, "updating": WaitRunning, "Sending data": WaitRunning,
+		"statistics": WaitRunning, "waiting for handler commit": WaitEngine,
+		"Waiting for semi-sync ACK from replica": WaitMajority, "Waiting for semi-sync ACK from slave": WaitMajority,
+		"Waiting for table metadata lock": WaitMeta, "Waiting for table flush": WaitMeta, "System lock": WaitMeta,
+		"Waiting for global read lock": WaitMeta, "Waiting for backup lock": WaitMeta, "Sending to client": WaitClient,
+		"Receiving from client": WaitClient, "Waiting for GTID to be committed": WaitReads, "User sleep": WaitOther,
+		"Waiting for something new": WaitOther,
 	} {
 		if got := WaitOf(mysqld.ActiveSession{State: state}); got != want {
 			t.Errorf("%q: %s, want %s", state, got, want)
@@ -137,8 +143,9 @@ func TestWaitOf(t *testing.T) {
 }
 
 func TestStep(t *testing.T) {
-	for span, want := range map[time.Duration]time.Duration{time.Second: 10 * time.Second, 40 * time.Minute: 10 * time.Second, time.Hour: 30 * time.Second,
-		24 * time.Hour: 10 * time.Minute, 7 * 24 * time.Hour: time.Hour, 30 * 24 * time.Hour: 3 * time.Hour} {
+	for span, want := range map[time.Duration]time.Duration{time.Second: 10 * time.Second,
+		40 * time.Minute: 10 * time.Second, time.Hour: 30 * time.Second, 24 * time.Hour: 10 * time.Minute,
+		7 * 24 * time.Hour: time.Hour, 30 * 24 * time.Hour: 3 * time.Hour} {
 		if got := Step(began, began.Add(span)); got != want {
 			t.Errorf("%v: %v, want %v", span, got, want)
 		}

@@ -21,8 +21,10 @@ var began = time.Date(2026, 11, 23, 2, 0, 0, 0, time.UTC)
 func frameAt(at time.Time) *Frame {
 	h := api.Histogram{Count: 10, SumS: 0.02, Buckets: make([]uint64, len(api.LatencyBounds)+1)}
 	h.Buckets[8] = 10
-	return &Frame{Interval: api.Interval{At: at, Seconds: 10, MySQLSeconds: 10, LeaderS: 10, Transactions: 100, Bytes: 1000, Commits: map[string]api.Histogram{api.StageTotal: h}, LogWrites: h,
-		MySQL: map[string]uint64{"Queries": 500}, Connections: 7, LagS: 0.5, LagBytes: 10, Links: []api.LinkView{{To: "n2", RTTMS: 0.2, P99MS: 0.4}}, Looks: 10, Active: map[string]int{WaitRunning: 20}},
+	return &Frame{Interval: api.Interval{At: at, Seconds: 10, MySQLSeconds: 10, LeaderS: 10, Transactions: 100,
+		Bytes: 1000, Commits: map[string]api.Histogram{api.StageTotal: h}, LogWrites: h,
+		MySQL: map[string]uint64{"Queries": 500}, Connections: 7, LagS: 0.5, LagBytes: 10,
+		Links: []api.LinkView{{To: "n2", RTTMS: 0.2, P99MS: 0.4}}, Looks: 10, Active: map[string]int{WaitRunning: 20}},
 		Sessions:   []api.SessionLoad{{Wait: WaitRunning, State: "updating", User: "app", Digest: "d1", Seen: 20}},
 		Statements: []api.StatementLoad{{Schema: "app", Digest: "d1", Count: 5, TimeS: 1}},
 		Files:      []api.FileWait{{Event: "innodb/innodb_data_file, read", Count: 3, TimeS: 0.1}}}
@@ -68,7 +70,8 @@ func TestPeriod(t *testing.T) {
 	if len(v.Buckets) != 60 || v.StepS != 10 || !v.Buckets[0].At.Equal(began.Add(30*time.Minute)) {
 		t.Fatalf("%d buckets of %v s from %v", len(v.Buckets), v.StepS, v.Buckets[0].At)
 	}
-	if b := v.Buckets[59]; b.Transactions != 100 || b.Commits[api.StageTotal].Count != 10 || b.Connections != 7 || b.Links[0].P99MS != 0.4 || b.Active[WaitRunning] != 20 {
+	if b := v.Buckets[59]; b.Transactions != 100 || b.Commits[api.StageTotal].Count != 10 || b.Connections != 7 ||
+		b.Links[0].P99MS != 0.4 || b.Active[WaitRunning] != 20 {
 		t.Errorf("%+v", b)
 	}
 	// The text was written before the period.
@@ -173,7 +176,8 @@ func TestBounded(t *testing.T) {
 			r.Texts(map[string]string{d: "SELECT ?"})
 		}
 		f := api.LoadView{Transactions: uint64(i * i)}
-		if err := r.Write(Reading{At: at, Took: 10 * time.Second, Load: f, Self: api.MemberView{Links: []api.LinkView{{To: fmt.Sprintf("%x", noise.Perm(500)), P99MS: float64(i)}}}}); err != nil {
+		if err := r.Write(Reading{At: at, Took: 10 * time.Second, Load: f,
+			Self: api.MemberView{Links: []api.LinkView{{To: fmt.Sprintf("%x", noise.Perm(500)), P99MS: float64(i)}}}}); err != nil {
 			t.Fatal(err)
 		}
 		at = at.Add(10 * time.Second)

@@ -51,7 +51,8 @@ func backupCell(k Key, tool string) func(context.Context, *Bed) (Record, error) 
 		if _, err := caughtUp(ctx, b, catchUpLimit); err != nil {
 			return rec, err
 		}
-		m := backupMeasure{bed: b, sys: sys, tool: tool, targets: targets, threads: k.Threads, length: time.Duration(b.Settings.Seconds) * time.Second}
+		m := backupMeasure{bed: b, sys: sys, tool: tool, targets: targets, threads: k.Threads,
+			length: time.Duration(b.Settings.Seconds) * time.Second}
 		mib, err := dataMiB(ctx, b)
 		if err != nil {
 			return rec, err
@@ -74,7 +75,10 @@ func backupCell(k Key, tool string) func(context.Context, *Bed) (Record, error) 
 // dataMiB is the size of the tables, indexes included, as their leader knows it.
 func dataMiB(ctx context.Context, b *Bed) (mib float64, err error) {
 	// Of the files: the dictionary's statistics are those of a moment ago, when the tables were empty.
-	err = b.DB(b.Hosts()[0].Name).QueryRowContext(ctx, "SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+rivals.Database+"/%'").Scan(&mib)
+	err = b.DB(b.Hosts()[0].Name).
+		QueryRowContext(ctx,
+			"SELECT COALESCE(SUM(file_size), 0) / 1048576 FROM information_schema.innodb_tablespaces WHERE name LIKE '"+
+				rivals.Database+"/%'").Scan(&mib)
 	return mib, err
 }
 
@@ -275,7 +279,8 @@ func (m *backupMeasure) check(ctx context.Context) error {
 	run := func(ctx context.Context, share float64) (rate float64, err error) {
 		r, err := sys.Check(ctx, tables, share)
 		if err == nil && !r.OK() {
-			err = fmt.Errorf("%w: %d differences, %d not checked: %v %v", errBroken, len(r.Differences), len(r.NotChecked), r.Differences, r.NotChecked)
+			err = fmt.Errorf("%w: %d differences, %d not checked: %v %v", errBroken, len(r.Differences), len(r.NotChecked),
+				r.Differences, r.NotChecked)
 		}
 		m.rec.Values[valLocked] = float64(r.Locked)
 		return float64(r.Rows) / r.Ended.Sub(r.Began).Seconds(), err

@@ -88,18 +88,22 @@ var backupSuite = Suite{
 		all := r.summaries()
 		archive := ofCase(all, caseArchive)
 		return filled(
-			lines(ofCase(all, caseCopy), "A copy", []string{valDataMiB, valStored, valCopyS, valCopyMiBs, valBusyS, valTPSAlone, valTPSDuring, valTPSKept}),
+			lines(ofCase(all, caseCopy), "A copy", []string{valDataMiB, valStored, valCopyS, valCopyMiBs, valBusyS, valTPSAlone,
+				valTPSDuring, valTPSKept}),
 			lines(ofCase(all, caseRestore), "Its restoration", []string{valDataMiB, valRestoreS, valRestoreMB}),
 			rpoWantedTable(archive),
-			lines(ofCase(all, caseCheck), "A check", []string{valDataMiB, valCheckRows, valBusyRows, valLocked, valTPSAlone, valTPSDuring, valTPSKept}),
-			r.seriesChart(archive, valRPOMax, "Age of the newest transaction in the archive, the highest in each second", "s", 0),
+			lines(ofCase(all, caseCheck), "A check", []string{valDataMiB, valCheckRows, valBusyRows, valLocked, valTPSAlone,
+				valTPSDuring, valTPSKept}),
+			r.seriesChart(archive, valRPOMax, "Age of the newest transaction in the archive, the highest in each second",
+				"s", 0),
 		)
 	},
 }
 
 // rpoWantedTable reports whether what is wanted of the archive is kept.
 func rpoWantedTable(all []summary) report.Table {
-	t := lines(all, "An archive of the log", []string{valTPSAlone, valTPSDuring, valTPSKept, valRPO50, valRPO99, valRPOMax})
+	t := lines(all, "An archive of the log", []string{valTPSAlone, valTPSDuring, valTPSKept, valRPO50, valRPO99,
+		valRPOMax})
 	t.Columns = append(t.Columns, report.Column{Title: fmt.Sprintf("at most %v", rpoWanted)})
 	for i, s := range all {
 		c := report.Cell{Text: "–", Mark: report.Absent}
@@ -142,7 +146,8 @@ func backupPlan(s Settings) ([]Group, error) {
 			for _, tool := range backupTools(g.System, c) {
 				k := base
 				k.Case, k.Variant = c, tool
-				g.Cells = append(g.Cells, Cell{Key: k, Takes: 2*time.Duration(s.Seconds)*time.Second + time.Minute, Measure: backupCell(k, tool)})
+				g.Cells = append(g.Cells, Cell{Key: k, Takes: 2*time.Duration(s.Seconds)*time.Second + time.Minute,
+					Measure: backupCell(k, tool)})
 			}
 		}
 		return nil

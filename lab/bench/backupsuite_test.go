@@ -23,12 +23,14 @@ func TestBackupPlan(t *testing.T) {
 			cells = append(cells, g.System.Name+"/"+c.Key.Case+"/"+c.Key.Variant)
 		}
 	}
-	want := []string{"semisync/copy/CLONE", "semisync/copy/mysqldump", "semisync/restore/CLONE", "semisync/restore/mysqldump", "semisync/archive/mysqlbinlog",
-		"trireme/copy/trireme copy", "trireme/restore/trireme restore", "trireme/archive/trireme archive", "trireme/check/trireme check"}
+	want := []string{"semisync/copy/CLONE", "semisync/copy/mysqldump", "semisync/restore/CLONE",
+		"semisync/restore/mysqldump", "semisync/archive/mysqlbinlog", "trireme/copy/trireme copy",
+		"trireme/restore/trireme restore", "trireme/archive/trireme archive", "trireme/check/trireme check"}
 	if slices.Sort(cells); !slices.Equal(cells, slices.Sorted(slices.Values(want))) {
 		t.Errorf("%v", cells)
 	}
-	if o := groups[0].Shape.Options["plugin_load_add"]; !strings.Contains(o, "semisync_source") || !strings.Contains(o, "clone") {
+	if o := groups[0].Shape.Options["plugin_load_add"]; !strings.Contains(o, "semisync_source") ||
+		!strings.Contains(o, "clone") {
 		t.Errorf("plugins of semi-sync: %q", o)
 	}
 	s := backupSuite.Defaults(true)
@@ -49,7 +51,8 @@ func TestWindows(t *testing.T) {
 	}
 	m := backupMeasure{rec: Record{Values: map[string]float64{}}}
 	m.windows(seconds, at(3.1), at(4.9), at(8.2))
-	if v := m.rec.Values; v[valTPSAlone] != 100 || v[valTPSDuring] != 62 || v[valTPSKept] != 62 || len(m.rec.Series[valTPS]) != 10 {
+	if v := m.rec.Values; v[valTPSAlone] != 100 || v[valTPSDuring] != 62 || v[valTPSKept] != 62 ||
+		len(m.rec.Series[valTPS]) != 10 {
 		t.Errorf("%v", v)
 	}
 	m = backupMeasure{rec: Record{Values: map[string]float64{}}}
@@ -95,29 +98,38 @@ func TestArchiveAge(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	ages, err := watchArchive(t.Context(), &fakeArchive{behind: 1}, now.Add(300*time.Millisecond), now.Add(900*time.Millisecond))
-	if err != nil || len(ages) == 0 || ages[0].at.Before(now.Add(300*time.Millisecond)) || ages[len(ages)-1].lag < markEvery {
+	ages, err := watchArchive(t.Context(), &fakeArchive{behind: 1}, now.Add(300*time.Millisecond),
+		now.Add(900*time.Millisecond))
+	if err != nil || len(ages) == 0 || ages[0].at.Before(now.Add(300*time.Millisecond)) ||
+		ages[len(ages)-1].lag < markEvery {
 		t.Errorf("%v, %v", ages, err)
 	}
-	if _, err := watchArchive(t.Context(), &fakeArchive{failed: errors.New("it has ended")}, now, time.Now().Add(time.Second)); err == nil {
+	if _, err := watchArchive(t.Context(), &fakeArchive{failed: errors.New("it has ended")}, now, time.Now().
+		Add(time.Second)); err == nil {
 		t.Error("an archive that has ended has an age")
 	}
 }
 
 func TestBackupReport(t *testing.T) {
 	rec := func(system, tool, c string, values map[string]float64) Record {
-		return Record{Key: Key{Topology: "lan", System: system, Variant: tool, Case: c, Threads: 16, Round: 1}, Values: values, Series: map[string][]float64{valRPOMax: {1, 2}}}
+		return Record{Key: Key{Topology: "lan", System: system, Variant: tool, Case: c, Threads: 16, Round: 1},
+			Values: values, Series: map[string][]float64{valRPOMax: {1, 2}}}
 	}
 	r := Results{Header: Header{Settings: backupSuite.Defaults(true)}, Records: []Record{
-		rec("semisync", rivals.ToolClone, caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 4, valCopyMiBs: 64, valBusyS: 5, valTPSAlone: 400, valTPSDuring: 380, valTPSKept: 95}),
-		rec("trireme", "trireme copy", caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 8, valCopyMiBs: 32, valBusyS: 11, valTPSAlone: 400, valTPSDuring: 360, valTPSKept: 90}),
-		rec("trireme", "trireme restore", caseRestore, map[string]float64{valDataMiB: 256, valRestoreS: 16, valRestoreMB: 16}),
+		rec("semisync", rivals.ToolClone, caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 4, valCopyMiBs: 64,
+			valBusyS: 5, valTPSAlone: 400, valTPSDuring: 380, valTPSKept: 95}),
+		rec("trireme", "trireme copy", caseCopy, map[string]float64{valDataMiB: 256, valCopyS: 8, valCopyMiBs: 32,
+			valBusyS: 11, valTPSAlone: 400, valTPSDuring: 360, valTPSKept: 90}),
+		rec("trireme", "trireme restore", caseRestore, map[string]float64{valDataMiB: 256, valRestoreS: 16,
+			valRestoreMB: 16}),
 		rec("semisync", rivals.ToolBinlog, caseArchive, map[string]float64{valRPO50: 0.1, valRPO99: 0.3, valRPOMax: 0.4}),
 		rec("trireme", "trireme archive", caseArchive, map[string]float64{valRPO50: 2.1, valRPO99: 3.9, valRPOMax: 5.4}),
-		rec("trireme", "trireme check", caseCheck, map[string]float64{valDataMiB: 256, valCheckRows: 90000, valBusyRows: 9000, valTPSKept: 97}),
+		rec("trireme", "trireme check", caseCheck, map[string]float64{valDataMiB: 256, valCheckRows: 90000, valBusyRows: 9000,
+			valTPSKept: 97}),
 	}}
 	text := draw(t, backupSuite, &r)
-	for _, want := range []string{"| 256 |", "| 64.0 |", "| 90.0 |", "| 16.0 | 16.0 |", "| always |", "| not always |", "| 90000 | 9000 |"} {
+	for _, want := range []string{"| 256 |", "| 64.0 |", "| 90.0 |", "| 16.0 | 16.0 |", "| always |", "| not always |",
+		"| 90000 | 9000 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
@@ -134,8 +146,10 @@ func TestBackupSuite(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out := t.TempDir()
-	err := Run(ctx, RunOptions{Suites: []string{"backup"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"semisync"},
-		Topologies: []string{noTopology}, Threads: []int{4}, Rounds: 1, WarmupSeconds: 1, Seconds: 3, CPUs: 0, Tables: 2, Rows: 10000}})
+	err := Run(ctx, RunOptions{Suites: []string{"backup"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t},
+		Settings: Settings{Systems: []string{"semisync"},
+			Topologies: []string{noTopology}, Threads: []int{4}, Rounds: 1, WarmupSeconds: 1, Seconds: 3, CPUs: 0, Tables: 2,
+			Rows: 10000}})
 	if err != nil {
 		t.Fatal(err)
 	}

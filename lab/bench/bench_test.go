@@ -38,8 +38,10 @@ func TestSuite(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out := t.TempDir()
-	err := Run(ctx, RunOptions{Suites: []string{"cpu"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"standalone", "semisync"},
-		Topologies: []string{noTopology}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1, Tables: 2, Rows: 1000}})
+	err := Run(ctx, RunOptions{Suites: []string{"cpu"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t},
+		Settings: Settings{Systems: []string{"standalone", "semisync"},
+			Topologies: []string{noTopology}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1, Tables: 2,
+			Rows: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +54,8 @@ func TestSuite(t *testing.T) {
 	}
 	for _, c := range r.Records {
 		v := c.Values
-		if c.NotRun != "" || v[valTPS] <= 0 || v[valSustained] > v[valTPS] || v[valClientUS] <= 0 || v[valCPULeader] <= 0 || v[valCPUAll] < v[valCPULeader] || v[valWritten] <= 0 {
+		if c.NotRun != "" || v[valTPS] <= 0 || v[valSustained] > v[valTPS] || v[valClientUS] <= 0 || v[valCPULeader] <= 0 ||
+			v[valCPUAll] < v[valCPULeader] || v[valWritten] <= 0 {
 			t.Errorf("%s: figures make no sense: %+v", c.Key, c)
 		}
 		if c.System == "semisync" && (len(c.Hosts) != 3 || c.Hosts[1].MySQLus <= 0 || c.Hosts[2].MySQLus <= 0) {

@@ -78,8 +78,8 @@ func errNoResults(out string) error {
 }
 
 func (s Suite) digest(r *Results) SuiteDigest {
-	d := SuiteDigest{Suite: s.Name, Quick: r.Settings.Quick, Started: r.Started, Ended: r.Ended, Trireme: r.Trireme, MySQL: r.MySQL,
-		NotRun: []string{}, Failed: []string{}, Broken: []string{}, Figures: []Figure{}}
+	d := SuiteDigest{Suite: s.Name, Quick: r.Settings.Quick, Started: r.Started, Ended: r.Ended, Trireme: r.Trireme,
+		MySQL: r.MySQL, NotRun: []string{}, Failed: []string{}, Broken: []string{}, Figures: []Figure{}}
 	for _, rec := range r.Records {
 		switch {
 		case rec.NotRun != "":
@@ -94,7 +94,8 @@ func (s Suite) digest(r *Results) SuiteDigest {
 		}
 	}
 	for _, x := range s.duels(r) {
-		f := Figure{Cell: x.key, Name: x.metric.Name, Lower: x.metric.Lower, Ours: Range(x.ours), Theirs: Range(x.theirs), Wide: x.ours.wide() || x.theirs.wide()}
+		f := Figure{Cell: x.key, Name: x.metric.Name, Lower: x.metric.Lower, Ours: Range(x.ours), Theirs: Range(x.theirs),
+			Wide: x.ours.wide() || x.theirs.wide()}
 		if !math.IsInf(x.ratio, 0) {
 			f.Ratio = &x.ratio
 		}

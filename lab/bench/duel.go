@@ -45,7 +45,8 @@ func (s Suite) duels(r *Results) []duel {
 			if !ok || isOurs(x.System) || !own.has(m.Name) || !x.has(m.Name) {
 				continue
 			}
-			d := duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median, ours: own.Values[m.Name], theirs: theirs}
+			d := duel{suite: s.Name, key: x.Key, metric: m, ratio: own.Values[m.Name].Median / theirs.Median,
+				ours: own.Values[m.Name], theirs: theirs}
 			if math.IsNaN(d.ratio) {
 				d.ratio = 1 // both are nothing
 			}
@@ -69,8 +70,10 @@ func losses(all []duel) []duel {
 
 // glance sums duels up: how often Trireme is better than a rival in a figure, and by how much.
 func glance(all []duel) report.Section {
-	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "figure"}, {Title: "rival"}, {Title: "cells", Number: true}, {Title: "Trireme better", Number: true},
-		{Title: "worse", Number: true}, {Title: "equal or not sure", Number: true}, {Title: "mean ratio", Number: true}, {Title: "lowest", Number: true}, {Title: "highest", Number: true}}}
+	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "figure"}, {Title: "rival"},
+		{Title: "cells", Number: true}, {Title: "Trireme better", Number: true}, {Title: "worse", Number: true},
+		{Title: "equal or not sure", Number: true}, {Title: "mean ratio", Number: true}, {Title: "lowest", Number: true},
+		{Title: "highest", Number: true}}}
 	type group struct{ suite, metric, rival string }
 	var order []group
 	of := map[group][]duel{}
@@ -95,8 +98,9 @@ func glance(all []duel) report.Section {
 				logs, ratios = logs+math.Log(d.ratio), append(ratios, d.ratio)
 			}
 		}
-		line := []report.Cell{{Text: g.suite}, {Text: m.Title}, {Text: shortName(g.rival)}, {Text: strconv.Itoa(len(of[g]))}, {Text: strconv.Itoa(better)}, {Text: strconv.Itoa(worse)},
-			{Text: strconv.Itoa(len(of[g]) - better - worse)}, {Text: "–"}, {Text: "–"}, {Text: "–"}}
+		line := []report.Cell{{Text: g.suite}, {Text: m.Title}, {Text: shortName(g.rival)}, {Text: strconv.Itoa(len(of[g]))},
+			{Text: strconv.Itoa(better)}, {Text: strconv.Itoa(worse)}, {Text: strconv.Itoa(len(of[g]) - better - worse)},
+			{Text: "–"}, {Text: "–"}, {Text: "–"}}
 		if len(ratios) > 0 {
 			mean := math.Exp(logs / float64(len(ratios)))
 			line[7] = report.Cell{Text: ratioText(mean), Mark: report.Better}
@@ -108,8 +112,10 @@ func glance(all []duel) report.Section {
 		t.Rows = append(t.Rows, line)
 	}
 	return report.Section{ID: "glance", Title: "At a glance", Blocks: []report.Block{
-		report.Text(fmt.Sprintf("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. Better and worse are counted from %.0f %% on, and where the runs agree. "+
-			"That a rival's best variant of each cell is taken favours rivals with many. More", 100*unresolved) + " is better for TPS and rows per second, less for everything else."), t}}
+		report.Text(
+			fmt.Sprintf("Trireme's figure divided by each rival's best variant, over all cells of a suite; the mean is the geometric one. Better and worse are counted from %.0f %% on, and where the runs agree. "+
+				"That a rival's best variant of each cell is taken favours rivals with many. More", 100*unresolved) +
+				" is better for TPS and rows per second, less for everything else."), t}}
 }
 
 func ratioText(v float64) string {
@@ -163,8 +169,8 @@ func (l duel) behind() float64 {
 
 // lossTable lists them.
 func lossTable(list []duel) report.Table {
-	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "where"}, {Title: "figure"}, {Title: "rival"}, {Title: "Trireme", Number: true},
-		{Title: "rival", Number: true}, {Title: "ratio", Number: true}}}
+	t := report.Table{Columns: []report.Column{{Title: "suite"}, {Title: "where"}, {Title: "figure"}, {Title: "rival"},
+		{Title: "Trireme", Number: true}, {Title: "rival", Number: true}, {Title: "ratio", Number: true}}}
 	for _, l := range list {
 		where := l.key
 		where.System, where.Variant = "", ""
@@ -173,7 +179,8 @@ func lossTable(list []duel) report.Table {
 			ratio.Mark = report.Wide
 		}
 		t.Rows = append(t.Rows, []report.Cell{{Text: l.suite}, {Text: where.String()}, {Text: l.metric.Title},
-			{Text: fmt.Sprintf("%s (%s)", shortName(l.key.System), l.key.Variant)}, {Text: l.metric.number(l.ours.Median)}, {Text: l.metric.number(l.theirs.Median)}, ratio})
+			{Text: fmt.Sprintf("%s (%s)", shortName(l.key.System), l.key.Variant)}, {Text: l.metric.number(l.ours.Median)},
+			{Text: l.metric.number(l.theirs.Median)}, ratio})
 	}
 	return t
 }

@@ -36,19 +36,27 @@ const backSeconds = 10
 
 // faultKinds in the order in which they are measured.
 var faultKinds = []faultKind{
-	{name: "mysqld killed", expect: "the daemon sees it at once and hands over", fault: rivals.KillMySQL, target: target{p50MS: 500, p99MS: 1000}, rival: 20 * time.Second},
-	{name: "daemon killed", expect: "closed connections: the others elect at once", fault: rivals.KillDaemon, target: target{p50MS: 500, p99MS: 1000}},
+	{name: "mysqld killed", expect: "the daemon sees it at once and hands over", fault: rivals.KillMySQL,
+		target: target{p50MS: 500, p99MS: 1000}, rival: 20 * time.Second},
+	{name: "daemon killed", expect: "closed connections: the others elect at once", fault: rivals.KillDaemon,
+		target: target{p50MS: 500, p99MS: 1000}},
 	{name: "host dies", expect: "as a killed daemon", fault: rivals.KillHost, target: target{p50MS: 500, p99MS: 1000}},
 	{name: "stopped gracefully", expect: "hands over first", fault: rivals.EndNode, rival: 5 * time.Second},
-	{name: "host frozen", expect: "heartbeats missed: the others elect", fault: rivals.StopHost, target: target{p99MS: 2000}, rival: 25 * time.Second},
-	{name: "host lost", expect: "heartbeats missed: the others elect", fault: rivals.LoseHost, target: target{p99MS: 2000}, rival: 30 * time.Second},
-	{name: "partition", expect: "heartbeats missed: the others elect, the old leader fences itself", fault: rivals.Partition, target: target{p99MS: 2000}, rival: 30 * time.Second},
+	{name: "host frozen", expect: "heartbeats missed: the others elect", fault: rivals.StopHost,
+		target: target{p99MS: 2000}, rival: 25 * time.Second},
+	{name: "host lost", expect: "heartbeats missed: the others elect", fault: rivals.LoseHost, target: target{p99MS: 2000},
+		rival: 30 * time.Second},
+	{name: "partition", expect: "heartbeats missed: the others elect, the old leader fences itself",
+		fault: rivals.Partition, target: target{p99MS: 2000}, rival: 30 * time.Second},
 	{name: "daemon frozen", expect: "heartbeats missed; its guard kills its mysqld", fault: rivals.StopDaemon},
 	{name: "mysqld frozen", expect: "the probe finds it after 5 s, fence and hand over", fault: rivals.StopMySQL},
 	{name: "switchover", expect: "drained, no restart", fault: rivals.Switchover, target: target{p99MS: 300}},
-	{name: "follower killed", expect: "the leader does not notice", fault: rivals.KillMySQL, follower: true, target: target{dip: 5}, rival: 10 * time.Second},
-	{name: "follower restarted", expect: "the leader does not notice", fault: rivals.EndNode, follower: true, target: target{dip: 5}, rival: 5 * time.Second},
-	{name: "node added", expect: "a copy of the data, then a vote", fault: rivals.AddNode, planned: true, takes: 20 * time.Second, rival: 20 * time.Second},
+	{name: "follower killed", expect: "the leader does not notice", fault: rivals.KillMySQL, follower: true,
+		target: target{dip: 5}, rival: 10 * time.Second},
+	{name: "follower restarted", expect: "the leader does not notice", fault: rivals.EndNode, follower: true,
+		target: target{dip: 5}, rival: 5 * time.Second},
+	{name: "node added", expect: "a copy of the data, then a vote", fault: rivals.AddNode, planned: true,
+		takes: 20 * time.Second, rival: 20 * time.Second},
 }
 
 // once says that a system is not the same afterwards: such a fault gets a start of its own.
@@ -72,8 +80,8 @@ var failoverSuite = Suite{
 		"Afterwards the writers' log is compared with every server. `InnoDB Cluster` goes through MySQL Router, as its users have it; the other Group Replication through a pass-through that asks every member for the primary every 20 ms. " +
 		"A member of a group that has given up is told to join again, as an operator would do. Trireme gets no help.",
 	Defaults: func(quick bool) Settings {
-		s := Settings{Topologies: []string{"lan"}, Threads: []int{64}, Rounds: 1, Repeats: 10, WarmupSeconds: 10, Seconds: 20, AllVariants: true,
-			Systems: []string{"semisync", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
+		s := Settings{Topologies: []string{"lan"}, Threads: []int{64}, Rounds: 1, Repeats: 10, WarmupSeconds: 10, Seconds: 20,
+			AllVariants: true, Systems: []string{"semisync", "mgr-after", "mgr-router", "trireme", "trireme-logger"}}
 		for _, k := range faultKinds {
 			s.Cases = append(s.Cases, k.name)
 		}
@@ -174,9 +182,10 @@ func (k faultKind) cell(s Settings, system rivals.System, base Key, repeat int) 
 	if system.Ours {
 		takes = k.takes
 	}
-	return Cell{Key: base, Takes: time.Duration(s.WarmupSeconds+s.Seconds)*time.Second + around + takes, Measure: func(ctx context.Context, b *Bed) (Record, error) {
-		return k.measure(ctx, b)
-	}}
+	return Cell{Key: base, Takes: time.Duration(s.WarmupSeconds+s.Seconds)*time.Second + around + takes,
+		Measure: func(ctx context.Context, b *Bed) (Record, error) {
+			return k.measure(ctx, b)
+		}}
 }
 
 // breakable is the system of a bed under faults, or the reason why the system cannot be one.

@@ -24,8 +24,8 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := Settings{Suite: "failover", Systems: []string{"trireme"}, Topologies: []string{noTopology}, Cases: []string{"mysqld killed", "host lost"}, Threads: []int{4}, Rounds: 1,
-		Repeats: 1, WarmupSeconds: 2, Seconds: 4}
+	s := Settings{Suite: "failover", Systems: []string{"trireme"}, Topologies: []string{noTopology},
+		Cases: []string{"mysqld killed", "host lost"}, Threads: []int{4}, Rounds: 1, Repeats: 1, WarmupSeconds: 2, Seconds: 4}
 	groups, err := failoverPlan(s)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,8 @@ func TestFailover(t *testing.T) {
 	}
 	killed := cells[0]
 	v := killed.Values
-	if killed.NotRun != "" || killed.Broken != "" || v[valGap] <= 0 || v[valAcked] < 10 || v[valLost] != 0 || v[valDoubled] != 0 || v[valHealthy] <= 0 ||
+	if killed.NotRun != "" || killed.Broken != "" || v[valGap] <= 0 || v[valAcked] < 10 || v[valLost] != 0 ||
+		v[valDoubled] != 0 || v[valHealthy] <= 0 ||
 		v[valBack] > v[valHealthy] || v[valRate] <= 0 || v[valFailed] == 0 {
 		t.Errorf("%+v", killed)
 	}
@@ -56,7 +57,8 @@ func TestFailover(t *testing.T) {
 	for _, e := range killed.Events {
 		events = append(events, e.Text)
 	}
-	if len(events) < 3 || events[0] != "mysqld killed" || !strings.HasSuffix(events[1], " leads") || events[len(events)-1] != eventWhole || killed.Events[0].Second < 2 {
+	if len(events) < 3 || events[0] != "mysqld killed" || !strings.HasSuffix(events[1], " leads") ||
+		events[len(events)-1] != eventWhole || killed.Events[0].Second < 2 {
 		t.Errorf("events: %+v", killed.Events)
 	}
 	draw(t, failoverSuite, &st.results)
@@ -73,7 +75,8 @@ func draw(t *testing.T, s Suite, r *Results) string {
 }
 
 func faultRecord(system, kind string, repeat int, values map[string]float64) Record {
-	return Record{Key: Key{Topology: "lan", System: system, Variant: "default", Case: kind, Threads: 64, Round: 1, Repeat: repeat}, Values: values,
+	return Record{Key: Key{Topology: "lan", System: system, Variant: "default", Case: kind, Threads: 64, Round: 1,
+		Repeat: repeat}, Values: values,
 		Series: map[string][]float64{valTPS: {100, 100, 0, 50}}, Events: []Event{{2, kind}, {3.5, eventWhole}}}
 }
 
@@ -89,9 +92,11 @@ func TestFailoverReport(t *testing.T) {
 	}
 	broken := faultRecord(ours, "switchover", 1, map[string]float64{valGap: 1, valBack: 11, valLost: 1})
 	broken.Broken = "a promise was broken"
-	paused := faultRecord("mgr-after", "mysqld killed", 1, map[string]float64{valGap: 22000, valBack: 40, valLost: 2, valAcked: 9})
+	paused := faultRecord("mgr-after", "mysqld killed", 1, map[string]float64{valGap: 22000, valBack: 40, valLost: 2,
+		valAcked: 9})
 	paused.Events = append(paused.Events, Event{30, eventPause})
-	r.Records = append(r.Records, broken, paused, Record{Key: Key{System: "semisync", Case: "mysqld killed", Round: 1}, NotRun: "nothing promotes a replica"})
+	r.Records = append(r.Records, broken, paused, Record{Key: Key{System: "semisync", Case: "mysqld killed", Round: 1},
+		NotRun: "nothing promotes a replica"})
 	rows := map[string]faultRow{}
 	for _, row := range r.faultRows() {
 		rows[row.System+" "+row.kind.name] = row
@@ -115,7 +120,8 @@ func TestFailoverReport(t *testing.T) {
 		t.Errorf("%d rows", len(rows))
 	}
 	text := draw(t, failoverSuite, &r)
-	for _, want := range []string{"p50 500, p99 1000", "1.5 ± 0.1", "nothing promotes a replica", "**Trireme broke a promise:**"} {
+	for _, want := range []string{"p50 500, p99 1000", "1.5 ± 0.1", "nothing promotes a replica",
+		"**Trireme broke a promise:**"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
@@ -125,7 +131,8 @@ func TestFailoverReport(t *testing.T) {
 	}
 	var chart report.Chart
 	r.addTimeLine(&chart, r.summaries()[0])
-	if p := chart.Series[0].Points; len(p) != 4 || p[0].X != -1.5 || p[2].X != 0.5 || p[2].Y != 0 || len(chart.Events) != 1 || chart.Events[0].X != 1.5 {
+	if p := chart.Series[0].Points; len(p) != 4 || p[0].X != -1.5 || p[2].X != 0.5 || p[2].Y != 0 ||
+		len(chart.Events) != 1 || chart.Events[0].X != 1.5 {
 		t.Errorf("%+v", chart)
 	}
 }
@@ -154,20 +161,23 @@ func TestDipMustBeResolved(t *testing.T) {
 // TestFailoverPlan: all kinds in turns on one start; what changes a system has a start of its own; nothing is asked for
 // twice.
 func TestFailoverPlan(t *testing.T) {
-	s := Settings{Systems: []string{ours}, Topologies: []string{"lan"}, Cases: []string{"mysqld killed", "node added", "switchover"}, Threads: []int{8}, Rounds: 1, Repeats: 3,
+	s := Settings{Systems: []string{ours}, Topologies: []string{"lan"}, Cases: []string{"mysqld killed", "node added",
+		"switchover"}, Threads: []int{8}, Rounds: 1, Repeats: 3,
 		WarmupSeconds: 10, Seconds: 20}
 	groups, err := failoverPlan(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(groups) != 2 || len(groups[0].Cells) != 6 || len(groups[1].Cells) != 1 || groups[0].Shape.Spare != 0 || groups[1].Shape.Spare != 1 {
+	if len(groups) != 2 || len(groups[0].Cells) != 6 || len(groups[1].Cells) != 1 || groups[0].Shape.Spare != 0 ||
+		groups[1].Shape.Spare != 1 {
 		t.Fatalf("%+v", groups)
 	}
 	if a, b := groups[0].Cells[0].Key, groups[0].Cells[1].Key; a.Case == b.Case || a.Repeat != 1 || b.Repeat != 1 {
 		t.Errorf("%v is followed by %v", a, b)
 	}
 	seen := map[Key]bool{}
-	mgr := Group{System: rivals.System{Name: "mgr-after"}, Cells: []Cell{{Key: Key{System: "mgr-after", Variant: "4 appliers"}}}}
+	mgr := Group{System: rivals.System{Name: "mgr-after"},
+		Cells: []Cell{{Key: Key{System: "mgr-after", Variant: "4 appliers"}}}}
 	for _, g := range withQuickExpulsion(append(groups, mgr)) {
 		for _, c := range g.Cells {
 			if seen[c.Key] {

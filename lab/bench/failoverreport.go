@@ -164,10 +164,12 @@ const faultsForVerdict = 50
 
 // head are the first cells of a row.
 func (row faultRow) head() []report.Cell {
-	return []report.Cell{{Text: row.Topology}, {Text: row.kind.name}, {Text: shortName(row.System)}, {Text: row.Variant}, {Text: fmt.Sprint(len(row.records))}}
+	return []report.Cell{{Text: row.Topology}, {Text: row.kind.name}, {Text: shortName(row.System)}, {Text: row.Variant},
+		{Text: fmt.Sprint(len(row.records))}}
 }
 
-var faultColumns = []report.Column{{Title: "topology"}, {Title: "fault"}, {Title: "system"}, {Title: "variant"}, {Title: "number", Number: true}}
+var faultColumns = []report.Column{{Title: "topology"}, {Title: "fault"}, {Title: "system"}, {Title: "variant"},
+	{Title: "number", Number: true}}
 
 // numbers are columns and cells of numbers.
 func numbers(titles ...string) (out []report.Column) {
@@ -187,7 +189,8 @@ func numberCells(format string, values ...float64) (out []report.Cell) {
 // gapTable tells of the gaps, and whether the targets are met.
 func gapTable(rows []faultRow) report.Table {
 	t := report.Table{Caption: "Write gaps in ms; with fewer than 100 faults p99 is the longest",
-		Columns: slices.Concat(faultColumns, numbers("p50", "p90", "p99", "lost"), []report.Column{{Title: "wanted"}, {Title: "Trireme"}})}
+		Columns: slices.Concat(faultColumns, numbers("p50", "p90", "p99", "lost"),
+			[]report.Column{{Title: "wanted"}, {Title: "Trireme"}})}
 	for _, row := range rows {
 		gaps := row.of(valGap)
 		line := slices.Concat(row.head(), []report.Cell{{Text: "–"}, {Text: "–"}, {Text: "–"}})
@@ -206,12 +209,16 @@ func gapTable(rows []faultRow) report.Table {
 
 // writersTable tells what the writers saw.
 func writersTable(rows []faultRow) report.Table {
-	t := report.Table{Caption: "The writers: rate before, longest pause in ms before, attempts that failed; of the acknowledged writes, how many are lost or doubled",
-		Columns: slices.Concat(faultColumns, numbers("writes/s", "pause", "failed, median", "dip %", "acknowledged", "lost", "doubled"))}
+	t :=
+		report.Table{Caption: "The writers: rate before, longest pause in ms before, attempts that failed; of the acknowledged writes, how many are lost or doubled",
+			Columns: slices.Concat(faultColumns, numbers("writes/s", "pause", "failed, median", "dip %", "acknowledged", "lost",
+				"doubled"))}
 	for _, row := range rows {
-		line := slices.Concat(row.head(), numberCells("%.0f", median(row.of(valRate)), row.longest(valSteadyGap), median(row.of(valFailed))))
+		line := slices.Concat(row.head(), numberCells("%.0f", median(row.of(valRate)), row.longest(valSteadyGap),
+			median(row.of(valFailed))))
 		line = append(line, report.Cell{Text: dipText(meanWithin(row.of(valDip)))})
-		t.Rows = append(t.Rows, append(line, numberCells("%.0f", row.sum(valAcked), row.sum(valLost), row.sum(valDoubled))...))
+		t.Rows = append(t.Rows,
+			append(line, numberCells("%.0f", row.sum(valAcked), row.sum(valLost), row.sum(valDoubled))...))
 	}
 	return t
 }
@@ -219,7 +226,8 @@ func writersTable(rows []faultRow) report.Table {
 // backTable tells of the way back.
 func backTable(rows []faultRow) report.Table {
 	t := report.Table{Caption: "Recovery, in seconds",
-		Columns: slices.Concat(faultColumns, numbers("whole again, median", "longest", "back, median", "longest", "paused"), []report.Column{{Title: "expected of Trireme"}})}
+		Columns: slices.Concat(faultColumns, numbers("whole again, median", "longest", "back, median", "longest", "paused"),
+			[]report.Column{{Title: "expected of Trireme"}})}
 	for _, row := range rows {
 		line := slices.Concat(row.head(), numberCells("%.1f", median(row.of(valHealthy)), row.longest(valHealthy)))
 		if len(row.of(valBack)) > 0 {
@@ -256,13 +264,15 @@ func dipText(mean, half float64) string {
 func failoverSections(r *Results) (out []report.Section) {
 	each(r.summaries(), func(k Key) string { return k.Topology + "\x00" + k.Case }, func(_ string, of []summary) {
 		k := of[0].Key
-		chart := report.Chart{Title: "Acknowledged writes in each second around the fault: " + k.Case + " on " + k.Topology, X: "seconds after the fault", Y: "writes per second"}
+		chart := report.Chart{Title: "Acknowledged writes in each second around the fault: " + k.Case + " on " + k.Topology,
+			X: "seconds after the fault", Y: "writes per second"}
 		for _, s := range of {
 			r.addTimeLine(&chart, s)
 		}
 		if len(chart.Series) > 0 {
 			chart.Events = append([]report.Event{{X: 0, Text: k.Case}}, chart.Events...)
-			out = append(out, report.Section{ID: slug("failover", k.Topology, k.Case), Title: k.Case + " on " + k.Topology, Blocks: []report.Block{chart}})
+			out = append(out, report.Section{ID: slug("failover", k.Topology, k.Case), Title: k.Case + " on " + k.Topology,
+				Blocks: []report.Block{chart}})
 		}
 	})
 	return out

@@ -108,7 +108,8 @@ func (f *faultRun) run(ctx context.Context, s Settings) error {
 	f.at = time.Now()
 	f.wentOn = f.at
 	v := f.rec.Values
-	v[valSteadyGap], v[valRate] = milliseconds(meter.LongestGap(begin.Add(time.Second)).Length()), meter.Rate(f.at.Add(-rateTime), f.at)
+	v[valSteadyGap], v[valRate] = milliseconds(meter.LongestGap(begin.Add(time.Second)).Length()),
+		meter.Rate(f.at.Add(-rateTime), f.at)
 	f.event(f.at, f.kind.name)
 	hitErr := f.hit(ctx)
 	whole, healErr := f.heal(ctx, time.Duration(s.Seconds)*time.Second)

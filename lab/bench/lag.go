@@ -99,7 +99,8 @@ func watchLag(ctx context.Context, b *Bed) (*lagWatch, error) {
 		return nil, err
 	}
 	w := &lagWatch{begin: time.Now(), close: []func() error{db.Close}, sights: map[string][]sight{}}
-	for _, st := range []string{"CREATE TABLE IF NOT EXISTS bench_heartbeat (id INT PRIMARY KEY, n INT NOT NULL)", "REPLACE INTO bench_heartbeat VALUES (1, 0)"} {
+	for _, st := range []string{"CREATE TABLE IF NOT EXISTS bench_heartbeat (id INT PRIMARY KEY, n INT NOT NULL)",
+		"REPLACE INTO bench_heartbeat VALUES (1, 0)"} {
 		if _, err := db.ExecContext(ctx, st); err != nil {
 			return nil, errors.Join(fmt.Errorf("heartbeats: %w", err), db.Close())
 		}
@@ -169,7 +170,8 @@ func (w *lagWatch) stop() ([]lagSample, error) {
 		w.failed = errors.Join(w.failed, f())
 	}
 	if seconds := int(time.Since(w.begin).Seconds()); len(w.beats.acked) < seconds { // a lag could hide between them
-		w.failed = errors.Join(w.failed, fmt.Errorf("only %d heartbeats were acknowledged in %d s", len(w.beats.acked), seconds))
+		w.failed = errors.Join(w.failed, fmt.Errorf("only %d heartbeats were acknowledged in %d s", len(w.beats.acked),
+			seconds))
 	}
 	slices.SortFunc(w.samples, func(a, b lagSample) int { return a.at.Compare(b.at) })
 	return w.samples, w.failed

@@ -113,7 +113,8 @@ func (m *lagMeasure) byReplica(begin, end time.Time) (worst string) {
 	longest := time.Duration(-1)
 	for _, host := range replicasOf(m.bed) {
 		p50, p99, most := quantiles(m.watch.beats.delays(m.watch.sights[host], begin, end, time.Now()))
-		v[ofReplica(host, valLag50)], v[ofReplica(host, valLag99)], v[ofReplica(host, valLagMax)] = milliseconds(p50), milliseconds(p99), milliseconds(most)
+		v[ofReplica(host, valLag50)], v[ofReplica(host, valLag99)], v[ofReplica(host, valLagMax)] = milliseconds(p50),
+			milliseconds(p99), milliseconds(most)
 		if p99 > longest {
 			worst, longest = host, p99
 		}
@@ -136,7 +137,8 @@ func (m *lagMeasure) of(host string, samples []lagSample, words []said, begin, e
 	if len(words) == 0 {
 		return
 	}
-	seen := slices.DeleteFunc(slices.Clone(samples), func(s lagSample) bool { return s.at.Before(begin) || !s.at.Before(end) })
+	seen := slices.DeleteFunc(slices.Clone(samples),
+		func(s lagSample) bool { return s.at.Before(begin) || !s.at.Before(end) })
 	_, seen99, seenMax := lagOf(seen)
 	v[valSeen99], v[valSeenMax] = milliseconds(seen99), milliseconds(seenMax)
 	var all, low, high []time.Duration
@@ -332,6 +334,7 @@ func (s *stopped) values(rec *Record, begin time.Time) {
 	if v[valLeaderTPS] > 0 {
 		v[valDrainRatio] = v[valApplyTPS] / v[valLeaderTPS]
 	}
-	rec.Events = append(rec.Events, Event{1 + s.held.Sub(begin).Seconds(), s.host + " is stopped"}, Event{1 + s.let.Sub(begin).Seconds(), "it goes on"})
+	rec.Events = append(rec.Events, Event{1 + s.held.Sub(begin).Seconds(), s.host + " is stopped"},
+		Event{1 + s.let.Sub(begin).Seconds(), "it goes on"})
 	slices.SortFunc(rec.Events, func(a, b Event) int { return int(1000 * (a.Second - b.Second)) })
 }

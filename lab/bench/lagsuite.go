@@ -89,11 +89,13 @@ var lagSuite = Suite{
 			pivot(best(slices.Concat(steady, full), valLag99), valLag99, "Lag, p99 ms"),
 			lines(steady, "At a steady load", []string{valLoadTPS, valLag50, valLag99, valLagMax}),
 			lines(full, "As fast as the writers can", []string{valLoadTPS, valLag50, valLag99, valLagMax, valLagBack}),
-			lines(stopped, "A replica that was stopped", []string{valHeldMS, valBacklog, valLagMax, valLagBack, valApplyTPS, valLeaderTPS, valDrainRatio}),
+			lines(stopped, "A replica that was stopped", []string{valHeldMS, valBacklog, valLagMax, valLagBack, valApplyTPS,
+				valLeaderTPS, valDrainRatio}),
 			replicaTable(all),
 			saidTable(all),
 			r.seriesChart(best(full, valLag99), seriesSeen, "Longest lag in each second, full speed", "lag s", 0),
-			r.seriesChart(best(stopped, valLagBack), seriesSeen, "Lag of the replica that was stopped, as clients see it", "lag s", 0),
+			r.seriesChart(best(stopped, valLagBack), seriesSeen, "Lag of the replica that was stopped, as clients see it",
+				"lag s", 0),
 			r.seriesChart(best(stopped, valLagBack), seriesSaid, "The same, as the system says", "lag s", 0),
 		)
 	},
@@ -124,11 +126,13 @@ func lagPlan(s Settings) ([]Group, error) {
 
 // replicaTable has the lag of each replica.
 func replicaTable(all []summary) report.Table {
-	t := report.Table{Caption: "By replica", Columns: []report.Column{{Title: "topology"}, {Title: "case"}, {Title: "system"}, {Title: "variant"}, {Title: "replica"},
-		{Title: "lag p50 ms", Number: true}, {Title: "p99", Number: true}, {Title: "longest", Number: true}}}
+	t := report.Table{Caption: "By replica", Columns: []report.Column{{Title: "topology"}, {Title: "case"},
+		{Title: "system"}, {Title: "variant"}, {Title: "replica"}, {Title: "lag p50 ms", Number: true},
+		{Title: "p99", Number: true}, {Title: "longest", Number: true}}}
 	for _, s := range all {
 		for _, host := range replicasIn(s) {
-			line := []report.Cell{{Text: s.Topology}, {Text: s.Case}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: host}}
+			line := []report.Cell{{Text: s.Topology}, {Text: s.Case}, {Text: shortName(s.System)}, {Text: s.Variant},
+				{Text: host}}
 			for _, name := range []string{valLag50, valLag99, valLagMax} {
 				line = append(line, metricOf(name).cell(s, true, ofReplica(host, name), false))
 			}
@@ -155,7 +159,8 @@ const saidDoubt = 2 * beatEvery
 
 // saidTable holds what systems say against what clients saw.
 func saidTable(all []summary) report.Table {
-	t := report.Table{Caption: "What it reports, compared with what clients saw", Columns: []report.Column{{Title: "topology"}, {Title: "case"}, {Title: "system"}, {Title: "variant"}}}
+	t := report.Table{Caption: "What it reports, compared with what clients saw",
+		Columns: []report.Column{{Title: "topology"}, {Title: "case"}, {Title: "system"}, {Title: "variant"}}}
 	names := []string{valSeen99, valSeenMax, valSaid50, valSaid99, valSaidMax, valSaidKiB, valTooLow, valTooHigh}
 	for _, name := range names {
 		t.Columns = append(t.Columns, report.Column{Title: metricOf(name).Title, Number: true})

@@ -44,11 +44,13 @@ func TestLagSaid(t *testing.T) {
 		}
 		samples = append(samples, s, lagSample{at(ms), time.Minute, "n2"})
 	}
-	words := []said{{at(500), "n3", rivals.Lag{Time: 150 * time.Millisecond, Bytes: 2048}}, {at(600), "n2", rivals.Lag{}}, {at(1500), "n3", rivals.Lag{Time: 100 * time.Millisecond, Bytes: 4096}},
+	words := []said{{at(500), "n3", rivals.Lag{Time: 150 * time.Millisecond, Bytes: 2048}}, {at(600), "n2", rivals.Lag{}},
+		{at(1500), "n3", rivals.Lag{Time: 100 * time.Millisecond, Bytes: 4096}},
 		{at(9000), "n3", rivals.Lag{Time: time.Hour}}} // after the load
 	m.of("n3", samples, words, base, at(2000), at(1500))
 	v := m.rec.Values
-	want := map[string]float64{valLag99: 7, valSeen99: 400, valSeenMax: 400, valSaid99: 150, valSaidMax: 150, valTooLow: 300, valTooHigh: 150, valSaidKiB: 4}
+	want := map[string]float64{valLag99: 7, valSeen99: 400, valSeenMax: 400, valSaid99: 150, valSaidMax: 150,
+		valTooLow: 300, valTooHigh: 150, valSaidKiB: 4}
 	for name, w := range want {
 		if v[name] != w {
 			t.Errorf("%s: %v, want %v", name, v[name], w)
@@ -65,10 +67,12 @@ func TestLagSaid(t *testing.T) {
 func TestStoppedReplica(t *testing.T) {
 	base := time.Now()
 	s := stopped{host: "n3", held: base.Add(5 * time.Second), let: base.Add(15 * time.Second), backlog: 3000,
-		race: []leg{{base.Add(15 * time.Second), 10000, 7000}, {base.Add(17 * time.Second), 10600, 9000}, {base.Add(19 * time.Second), 11200, 11000}}}
+		race: []leg{{base.Add(15 * time.Second), 10000, 7000}, {base.Add(17 * time.Second), 10600, 9000},
+			{base.Add(19 * time.Second), 11200, 11000}}}
 	rec := Record{Values: map[string]float64{}, Events: []Event{{1, "load begins"}, {40, "load ends"}}}
 	s.values(&rec, base)
-	if v := rec.Values; v[valHeldMS] != 10000 || v[valBacklog] != 3000 || v[valApplyTPS] != 1000 || v[valLeaderTPS] != 300 || v[valDrainRatio] < 3.3 {
+	if v := rec.Values; v[valHeldMS] != 10000 || v[valBacklog] != 3000 || v[valApplyTPS] != 1000 ||
+		v[valLeaderTPS] != 300 || v[valDrainRatio] < 3.3 {
 		t.Errorf("%v", v)
 	}
 	if e := rec.Events; len(e) != 4 || e[1].Text != "n3 is stopped" || e[2].Second != 16 || e[3].Text != "load ends" {
@@ -83,7 +87,8 @@ func TestLagPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(groups) != 3*4 || len(groups[0].Cells) != 3 || groups[0].Shape.Topology.Name != "lan" || groups[0].Cells[0].Key.Threads != 50 {
+	if len(groups) != 3*4 || len(groups[0].Cells) != 3 || groups[0].Shape.Topology.Name != "lan" ||
+		groups[0].Cells[0].Key.Threads != 50 {
 		t.Errorf("%d starts: %+v", len(groups), groups[0].Cells)
 	}
 	s.AllVariants = true
@@ -99,9 +104,11 @@ func TestLagPlan(t *testing.T) {
 // TestLagReport draws every table from known records: who lags, by replica, and whose word is not to be trusted.
 func TestLagReport(t *testing.T) {
 	rec := func(system, c string, round int, lag, low, high float64) Record {
-		r := Record{Key: Key{Topology: "30ms", System: system, Variant: "default", Case: c, Workload: "oltp_write_only", Threads: 50, Round: round},
-			Values: map[string]float64{valLoadTPS: 300, valLag50: lag / 2, valLag99: lag, valLagMax: 2 * lag, valLagBack: 0.5, ofReplica("n2", valLag50): 1, ofReplica("n2", valLag99): lag / 4,
-				ofReplica("n2", valLagMax): 9, ofReplica("n3", valLag50): lag / 2, ofReplica("n3", valLag99): lag, ofReplica("n3", valLagMax): 2 * lag},
+		r := Record{Key: Key{Topology: "30ms", System: system, Variant: "default", Case: c, Workload: "oltp_write_only",
+			Threads: 50, Round: round},
+			Values: map[string]float64{valLoadTPS: 300, valLag50: lag / 2, valLag99: lag, valLagMax: 2 * lag, valLagBack: 0.5,
+				ofReplica("n2", valLag50): 1, ofReplica("n2", valLag99): lag / 4, ofReplica("n2", valLagMax): 9,
+				ofReplica("n3", valLag50): lag / 2, ofReplica("n3", valLag99): lag, ofReplica("n3", valLagMax): 2 * lag},
 			Series: map[string][]float64{seriesSeen: {0, 0.1}}}
 		if low >= 0 {
 			r.Values[valSeen99], r.Values[valSaid99], r.Values[valTooLow], r.Values[valTooHigh] = lag, lag, low, high
@@ -113,12 +120,15 @@ func TestLagReport(t *testing.T) {
 		return r
 	}
 	r := Results{Header: Header{Settings: Settings{Suite: "lag", Quick: true}}, Records: []Record{
-		rec("semisync", caseSteady, 1, 200, 950, 10), rec("mgr-eventual", caseSteady, 1, 80, -1, 0), rec("trireme", caseSteady, 1, 40, 20, 180),
-		rec("semisync", caseStopped, 1, 11000, 950, 990), rec("trireme", caseStopped, 1, 10500, 50, 30),
+		rec("semisync", caseSteady, 1, 200, 950, 10), rec("mgr-eventual", caseSteady, 1, 80, -1, 0),
+		rec("trireme", caseSteady, 1, 40, 20, 180), rec("semisync", caseStopped, 1, 11000, 950, 990),
+		rec("trireme", caseStopped, 1, 10500, 50, 30),
 	}}
 	text := draw(t, lagSuite, &r)
-	for _, want := range []string{"Quick run: indicative only", "| 30ms | steady | semi-sync | default | n2 | 1.0 | 50.0 | 9.0 |", "| 30ms | steady | Trireme | default | n3 | 20.0 | 40.0 | 80.0 |",
-		"| 3000 |", "| 900 | 300 | 3.00 |", "| too low |", "| never too low, at times too high |", "| as clients see it |", "| too low and too high |"} {
+	for _, want := range []string{"Quick run: indicative only",
+		"| 30ms | steady | semi-sync | default | n2 | 1.0 | 50.0 | 9.0 |",
+		"| 30ms | steady | Trireme | default | n3 | 20.0 | 40.0 | 80.0 |", "| 3000 |", "| 900 | 300 | 3.00 |", "| too low |",
+		"| never too low, at times too high |", "| as clients see it |", "| too low and too high |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}
@@ -135,8 +145,10 @@ func TestLag(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	out := t.TempDir()
-	err := Run(ctx, RunOptions{Suites: []string{"lag"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"standalone", "semisync"},
-		Topologies: []string{noTopology}, Cases: []string{caseFull, caseStopped}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: 0, Tables: 2, Rows: 1000}})
+	err := Run(ctx, RunOptions{Suites: []string{"lag"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t},
+		Settings: Settings{Systems: []string{"standalone", "semisync"},
+			Topologies: []string{noTopology}, Cases: []string{caseFull, caseStopped}, Threads: []int{8}, Rounds: 1,
+			WarmupSeconds: 1, Seconds: 2, CPUs: 0, Tables: 2, Rows: 1000}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +160,13 @@ func TestLag(t *testing.T) {
 		t.Fatalf("%+v", r.Records)
 	}
 	v := r.Records[2].Values
-	if v[valLoadTPS] <= 0 || v[valLag50] > v[valLag99] || v[valLag99] > v[valLagMax] || v[ofReplica("n2", valLag99)] > v[valLag99] {
+	if v[valLoadTPS] <= 0 || v[valLag50] > v[valLag99] || v[valLag99] > v[valLagMax] ||
+		v[ofReplica("n2", valLag99)] > v[valLag99] {
 		t.Errorf("full: figures make no sense: %v", v)
 	}
 	v = r.Records[3].Values
-	if v[valHeldMS] < milliseconds(stopFor) || v[valLagMax] < 0.9*v[valHeldMS] || v[valBacklog] < 10 || v[valDrainRatio] <= 1 || v[valLagBack] <= 0 || v[valSeenMax] < 0.9*v[valHeldMS] {
+	if v[valHeldMS] < milliseconds(stopFor) || v[valLagMax] < 0.9*v[valHeldMS] || v[valBacklog] < 10 ||
+		v[valDrainRatio] <= 1 || v[valLagBack] <= 0 || v[valSeenMax] < 0.9*v[valHeldMS] {
 		t.Errorf("stopped: figures make no sense: %v", v)
 	}
 	if len(r.Records[3].Series[seriesSaid]) < 10 || len(r.Records[3].Events) != 4 {

@@ -110,8 +110,9 @@ func warmUp(ctx context.Context, b *Bed, load loader, targets []rivals.Target, t
 
 // values are a load's own figures.
 func (r LoadResult) values() map[string]float64 {
-	return map[string]float64{valTPS: float64(r.Transactions) / r.Seconds, valAverage: milliseconds(r.Average), valP95: milliseconds(r.P95), valP99: milliseconds(r.P99),
-		valErrors: float64(r.Errors), valVariation: variation(r.TPS)}
+	return map[string]float64{valTPS: float64(r.Transactions) / r.Seconds, valAverage: milliseconds(r.Average),
+		valP95: milliseconds(r.P95), valP99: milliseconds(r.P99), valErrors: float64(r.Errors),
+		valVariation: variation(r.TPS)}
 }
 
 // addHosts sums up what the hosts spent.
@@ -138,7 +139,8 @@ func addHosts(rec *Record, hosts []rivals.HostParts, client float64) error {
 		}
 	}
 	v := rec.Values
-	v[valCPUAllUS], v[valCPUAll], v[valCPULeader], v[valWritten], v[valSent] = all, all/client, leader/client, written, sent
+	v[valCPUAllUS], v[valCPUAll], v[valCPULeader], v[valWritten], v[valSent] = all, all/client, leader/client, written,
+		sent
 	if rss > 0 {
 		v[valDaemonRSS], v[valDaemonRSS2] = rss, rssOther
 	}
@@ -276,8 +278,10 @@ func perTransaction(hosts []rivals.HostParts, before, after []use, n float64) []
 	us := func(a, b time.Duration) float64 { return float64((b - a).Microseconds()) / n }
 	for i, h := range hosts {
 		b, a := before[i], after[i]
-		out = append(out, HostUse{Name: h.Name, Leader: h.Leader, MySQLus: us(b.mysql, a.mysql), Daemonus: us(b.daemon, a.daemon), Extraus: us(b.extra, a.extra),
-			WrittenBytes: float64(a.written-b.written) / n, DaemonWritten: float64(a.daemonWritten-b.daemonWritten) / n, DaemonSwitches: float64(a.daemonSwitches-b.daemonSwitches) / n, SentBytes: float64(a.sent-b.sent) / n,
+		out = append(out, HostUse{Name: h.Name, Leader: h.Leader, MySQLus: us(b.mysql, a.mysql),
+			Daemonus: us(b.daemon, a.daemon), Extraus: us(b.extra, a.extra), WrittenBytes: float64(a.written-b.written) / n,
+			DaemonWritten:  float64(a.daemonWritten-b.daemonWritten) / n,
+			DaemonSwitches: float64(a.daemonSwitches-b.daemonSwitches) / n, SentBytes: float64(a.sent-b.sent) / n,
 			Throttled: throttled(b.budget, a.budget)})
 	}
 	return out

@@ -70,9 +70,10 @@ func oltpPlan(how func(g *Group, c string) error) func(Settings) ([]Group, error
 
 // oltpDefaults are those of most suites: TARGETS of docs/benchmarks/README.md.
 func oltpDefaults(quick bool) Settings {
-	s := Settings{Topologies: []string{"lan"}, Workloads: []string{"oltp_write_only"}, Threads: []int{1, 4, 16, 64, 256}, Rounds: 3, WarmupSeconds: 4, Seconds: 10,
-		CPUs: -1, Tables: 8, Rows: 20000, AllVariants: true,
-		Systems: []string{"standalone", "async", "semisync", "mgr-eventual", "mgr-after", "mgr-multi", "trireme", "trireme-double", "trireme-logger"}}
+	s := Settings{Topologies: []string{"lan"}, Workloads: []string{"oltp_write_only"}, Threads: []int{1, 4, 16, 64, 256},
+		Rounds: 3, WarmupSeconds: 4, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000, AllVariants: true,
+		Systems: []string{"standalone", "async", "semisync", "mgr-eventual", "mgr-after", "mgr-multi", "trireme",
+			"trireme-double", "trireme-logger"}}
 	if quick {
 		s.Threads, s.Rounds, s.WarmupSeconds, s.Seconds, s.AllVariants = []int{1, 64}, 1, 3, 8, false
 		s.Systems = []string{"semisync", "mgr-after", "trireme"}

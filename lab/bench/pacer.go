@@ -105,7 +105,8 @@ func (p *pacer) transaction(ctx context.Context) error {
 		fmt.Sprintf("UPDATE %s SET k=k+1 WHERE id=%d", table(), id()),
 		fmt.Sprintf("UPDATE %s SET c=REPEAT('%08d-',13) WHERE id=%d", table(), rand.IntN(1e8), id()),
 		fmt.Sprintf("DELETE FROM %s WHERE id=%d", t, again),
-		fmt.Sprintf("INSERT INTO %s (id, k, c, pad) VALUES (%d, %d, REPEAT('%08d-',13), REPEAT('x',59))", t, again, id(), rand.IntN(1e8)),
+		fmt.Sprintf("INSERT INTO %s (id, k, c, pad) VALUES (%d, %d, REPEAT('%08d-',13), REPEAT('x',59))", t, again, id(),
+			rand.IntN(1e8)),
 	} {
 		if _, err := tx.ExecContext(ctx, st); err != nil {
 			return err

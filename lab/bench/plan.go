@@ -253,8 +253,9 @@ func (s Settings) check(suite Suite) error {
 	if len(s.Cases) > 0 && len(suite.Defaults(s.Quick).Cases) == 0 {
 		return fmt.Errorf("suite %s has no cases", s.Suite)
 	}
-	for what, n := range map[string][2]int{"systems": distinct(s.Systems), "topologies": distinct(s.Topologies), "workloads": distinct(s.Workloads),
-		"cases": distinct(s.Cases), "threads": distinct(s.Threads), "workers": distinct(s.Workers)} {
+	for what, n := range map[string][2]int{"systems": distinct(s.Systems), "topologies": distinct(s.Topologies),
+		"workloads": distinct(s.Workloads), "cases": distinct(s.Cases), "threads": distinct(s.Threads),
+		"workers": distinct(s.Workers)} {
 		if n[0] != n[1] {
 			return fmt.Errorf("one of the %s is named twice", what)
 		}

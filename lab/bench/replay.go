@@ -35,7 +35,8 @@ func workerVariant(workers int, without bool) string {
 // applyOptions: a rival's workers are set while it runs, everything else is as for the most speed. The prefix keeps a
 // server without the plugin from refusing them.
 func applyOptions(withoutLog bool) map[string]string {
-	o := map[string]string{"loose_group_replication_flow_control_mode": "DISABLED", "replication_optimize_for_static_plugin_config": "ON"}
+	o := map[string]string{"loose_group_replication_flow_control_mode": "DISABLED",
+		"replication_optimize_for_static_plugin_config": "ON"}
 	if withoutLog {
 		o["log_replica_updates"] = "OFF"
 	}
@@ -208,8 +209,9 @@ func backlog(ctx context.Context, b *Bed, load Load, threads int) (rec Record, e
 	if err != nil {
 		return rec, err
 	}
-	rec.Values = map[string]float64{valLoadTPS: float64(built.Transactions) / built.Seconds, valBacklog: float64(n), valApplyTPS: d.TPS, valApplyRows: d.Rows,
-		valDrain: d.Whole - d.StartUp, valDrainAll: d.Whole, valDrainStart: d.StartUp}
+	rec.Values = map[string]float64{valLoadTPS: float64(built.Transactions) / built.Seconds, valBacklog: float64(n),
+		valApplyTPS: d.TPS, valApplyRows: d.Rows, valDrain: d.Whole - d.StartUp, valDrainAll: d.Whole,
+		valDrainStart: d.StartUp}
 	err = w.record(&rec, float64(n))
 	return rec, err
 }
@@ -266,7 +268,8 @@ func (w *drainWatch) run(ctx context.Context, begin time.Time) error {
 			}
 		}
 		if time.Since(begin) > drainLimit { // a server that is not up yet refuses connections until then
-			return fmt.Errorf("%s has not applied its backlog after %v: %d left, last error: %w", w.host, drainLimit, s.left, err)
+			return fmt.Errorf("%s has not applied its backlog after %v: %d left, last error: %w", w.host, drainLimit, s.left,
+				err)
 		}
 		if err := poll.Pause(ctx, drainPoll); err != nil {
 			return err
@@ -296,7 +299,9 @@ func (w *drainWatch) look(ctx context.Context, begin time.Time) (s drainSample, 
 
 // changedRows of a server since it started, without those of the server's own tables.
 func changedRows(ctx context.Context, b *Bed, host string) (sum float64, err error) {
-	rows, err := b.DB(host).QueryContext(ctx, "SHOW GLOBAL STATUS WHERE variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted')")
+	rows, err := b.DB(host).
+		QueryContext(ctx,
+			"SHOW GLOBAL STATUS WHERE variable_name IN ('Innodb_rows_inserted', 'Innodb_rows_updated', 'Innodb_rows_deleted')")
 	if err != nil {
 		return 0, err
 	}

@@ -15,9 +15,10 @@ func TestReplay(t *testing.T) {
 	defer cancel()
 	out := t.TempDir()
 	const n = 1000
-	err := Run(ctx, RunOptions{Suites: []string{"replay"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t}, Settings: Settings{Systems: []string{"semisync"},
-		Topologies: []string{noTopology}, Workers: []int{2}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2, CPUs: -1,
-		Tables: 2, Rows: 1000, Transactions: n}})
+	err := Run(ctx, RunOptions{Suites: []string{"replay"}, Quick: true, Out: out, Dir: t.TempDir(), Say: testWriter{t},
+		Settings: Settings{Systems: []string{"semisync"},
+			Topologies: []string{noTopology}, Workers: []int{2}, Threads: []int{8}, Rounds: 1, WarmupSeconds: 1, Seconds: 2,
+			CPUs: -1, Tables: 2, Rows: 1000, Transactions: n}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +31,8 @@ func TestReplay(t *testing.T) {
 	}
 	v := r.Records[0].Values
 	perTrx := v[valApplyRows] / v[valApplyTPS]
-	if v[valBacklog] != n || v[valWorkers] != 2 || perTrx < 3.5 || perTrx > 4.5 || v[valDrain] <= 0 || v[valApplyTPS]*v[valDrainAll] < 0.8*n || v[valApplyUS] <= 0 {
+	if v[valBacklog] != n || v[valWorkers] != 2 || perTrx < 3.5 || perTrx > 4.5 || v[valDrain] <= 0 ||
+		v[valApplyTPS]*v[valDrainAll] < 0.8*n || v[valApplyUS] <= 0 {
 		t.Errorf("backlog: figures make no sense: %v", v)
 	}
 }

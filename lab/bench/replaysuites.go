@@ -78,10 +78,12 @@ var replaySuite = Suite{
 		"Rivals run with each number of applier workers, asynchronous replication also without log_replica_updates; Trireme with its own choice, twice as many as the machine has CPUs, and in full runs with each number (`replica_parallel_workers` in `mysql.options`). " +
 		"In full: 30,000 transactions, 1, 4, 8 and 16 workers, 3 rounds. How much followers lag is for suite `lag`.",
 	Defaults: func(quick bool) Settings {
-		s := Settings{Topologies: []string{"lan"}, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3, WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000,
-			Transactions: 30000, Systems: []string{"async", "semisync", "mgr-eventual", "trireme"}}
+		s := Settings{Topologies: []string{"lan"}, Workers: []int{1, 4, 8, 16}, Threads: []int{64}, Rounds: 3,
+			WarmupSeconds: 5, Seconds: 60, Tables: 8, Rows: 20000, Transactions: 30000,
+			Systems: []string{"async", "semisync", "mgr-eventual", "trireme"}}
 		if quick {
-			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000, []string{"semisync", "mgr-eventual", "trireme"}
+			s.Workers, s.Rounds, s.Seconds, s.Transactions, s.Systems = []int{4, 16}, 1, 20, 15000,
+				[]string{"semisync", "mgr-eventual", "trireme"}
 		}
 		return s
 	},
@@ -102,9 +104,11 @@ var replaySuite = Suite{
 		drains := ofCase(r.summaries(), caseBacklog)
 		return filled(
 			pivot(best(drains, valApplyRows), valApplyRows, "Rows applied per second, with the system's best number of workers"),
-			relative(best(drains, valDrain), valDrain, "Time to apply the backlog, without start-up: Trireme's divided by others'"),
+			relative(best(drains, valDrain), valDrain,
+				"Time to apply the backlog, without start-up: Trireme's divided by others'"),
 			relative(best(drains, valDrainAll), valDrainAll, "The same with start-up"),
-			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain, valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
+			lines(drains, "Applying a backlog", []string{valWorkers, valLoadTPS, valBacklog, valApplyTPS, valApplyRows, valDrain,
+				valDrainStart, valDrainAll, valApplyUS, valFeedUS}),
 			r.seriesChart(best(drains, valDrain), valBacklog, "Transactions left of the backlog", "transactions", 0),
 		)
 	},
@@ -118,10 +122,12 @@ var trxSizeSuite = Suite{
 		"Memory is the highest resident size during that time. group_replication_transaction_size_limit is raised from its default of 150,000,000 to the highest, 2,147,483,647. " +
 		"In full: 1 KiB to 1 GiB on four systems, 3 rounds, 10 s before and after each.",
 	Defaults: func(quick bool) Settings {
-		s := Settings{Topologies: []string{"lan"}, Cases: []string{"1KiB", "64KiB", "1MiB", "16MiB", "128MiB", "1GiB"}, Threads: []int{16}, Rounds: 3, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000,
+		s := Settings{Topologies: []string{"lan"}, Cases: []string{"1KiB", "64KiB", "1MiB", "16MiB", "128MiB", "1GiB"},
+			Threads: []int{16}, Rounds: 3, Seconds: 10, CPUs: -1, Tables: 8, Rows: 20000,
 			Systems: []string{"standalone", "semisync", "mgr-after", "trireme"}}
 		if quick {
-			s.Cases, s.Rounds, s.Seconds, s.Systems = []string{"1KiB", "1MiB", "16MiB", "128MiB"}, 1, 5, []string{"semisync", "mgr-after", "trireme"}
+			s.Cases, s.Rounds, s.Seconds, s.Systems = []string{"1KiB", "1MiB", "16MiB", "128MiB"}, 1, 5,
+				[]string{"semisync", "mgr-after", "trireme"}
 		}
 		return s
 	},
@@ -144,7 +150,8 @@ var trxSizeSuite = Suite{
 			pivot(all, valGapDuring, "Longest time without any commit, ms"),
 			bySize(all, valP99During, "p99 of the others"),
 			bySize(all, valBigCommit, "COMMIT"),
-			lines(all, "Everything", []string{valBigTimes, valBigStatements, valBigCommit, valBigApplied, valP99Before, valP99During, valP99After, valGapBefore, valGapDuring, valGapAfter, valOthersFailed}),
+			lines(all, "Everything", []string{valBigTimes, valBigStatements, valBigCommit, valBigApplied, valP99Before,
+				valP99During, valP99After, valGapBefore, valGapDuring, valGapAfter, valOthersFailed}),
 			lines(all, "Highest resident memory", []string{valMySQLRSS, valMySQLRSS2, valDaemonRSS, valDaemonRSS2}),
 		)
 	},

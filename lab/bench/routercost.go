@@ -12,8 +12,9 @@ import (
 // before it, in which the daemons have no client's bytes to pass on. MySQL Router is a process of its own, Trireme's a
 // part of the leader's daemon.
 func (r *Results) routerTable() report.Table {
-	t := report.Table{Caption: "CPU of the router, µs per query, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: "threads", Number: true},
-		{Title: "blocks", Number: true}, {Title: "µs", Number: true}, {Title: "of InnoDB Cluster's", Number: true}}}
+	t := report.Table{Caption: "CPU of the router, µs per query, with the 95 % interval",
+		Columns: []report.Column{{Title: "system"}, {Title: "threads", Number: true},
+			{Title: "blocks", Number: true}, {Title: "µs", Number: true}, {Title: "of InnoDB Cluster's", Number: true}}}
 	of := map[Key]Record{}
 	for _, rec := range r.Records {
 		if rec.Values[valTPS] > 0 {
@@ -47,8 +48,8 @@ func (r *Results) routerTable() report.Table {
 		if rival[k.Threads] > 0 && k.System != routerRival {
 			share = report.Cell{Text: fmt.Sprintf("%.2f", mean/rival[k.Threads])}
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: strconv.Itoa(k.Threads)}, {Text: strconv.Itoa(len(spent[k]))},
-			{Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, share})
+		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: strconv.Itoa(k.Threads)},
+			{Text: strconv.Itoa(len(spent[k]))}, {Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, share})
 	}
 	return t
 }

@@ -11,7 +11,8 @@ func TestRouterTable(t *testing.T) {
 	r := &Results{}
 	add := func(system string, via rivals.Via, repeat int, daemon, extra float64) {
 		r.Records = append(r.Records, Record{Key: Key{System: system, Case: string(via), Threads: 16, Repeat: repeat},
-			Values: map[string]float64{valTPS: 10, valQPS: 200}, Hosts: []HostUse{{MySQLus: 5000 * float64(repeat), Daemonus: daemon}, {Extraus: extra}}})
+			Values: map[string]float64{valTPS: 10, valQPS: 200},
+			Hosts:  []HostUse{{MySQLus: 5000 * float64(repeat), Daemonus: daemon}, {Extraus: extra}}})
 	}
 	for repeat := 1; repeat <= 2; repeat++ {
 		more := 100 * float64(repeat)

@@ -24,10 +24,16 @@ type disaster struct {
 }
 
 var disasters = []disaster{
-	{name: "majority killed", means: "all processes of the leader's host and of as many others as make a majority are killed, then started again", dead: majority},
-	{name: "power off", means: "all hosts lose power at the same moment: what has not reached a disk is lost. Then all are started", dead: everyone, power: true},
-	{name: "leader lost", means: "the leader's host and its disk are lost permanently", dead: leaderOnly, power: true, lost: true},
-	{name: "power off and leader lost", means: "all hosts lose power, and the leader's disk does not survive it", dead: everyone, power: true, lost: true},
+	{name: "majority killed",
+		means: "all processes of the leader's host and of as many others as make a majority are killed, then started again",
+		dead:  majority},
+	{name: "power off",
+		means: "all hosts lose power at the same moment: what has not reached a disk is lost. Then all are started",
+		dead:  everyone, power: true},
+	{name: "leader lost", means: "the leader's host and its disk are lost permanently", dead: leaderOnly, power: true,
+		lost: true},
+	{name: "power off and leader lost", means: "all hosts lose power, and the leader's disk does not survive it",
+		dead: everyone, power: true, lost: true},
 }
 
 func everyone(hosts []string) []string   { return hosts }
@@ -134,13 +140,15 @@ func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
 	}
 	rec.Note = human
 	if v := rec.Values; b.System.Ours && v[valLost]+v[valDoubled] > 0 {
-		rec.Broken = fmt.Sprintf("%.0f of %.0f acknowledged writes are lost, %.0f are doubled", v[valLost], v[valAcked], v[valDoubled])
+		rec.Broken = fmt.Sprintf("%.0f of %.0f acknowledged writes are lost, %.0f are doubled", v[valLost], v[valAcked],
+			v[valDoubled])
 	}
 	return rec, nil
 }
 
 // strike lets the sessions write, makes the disaster, and returns once a write is acknowledged again.
-func (d disaster) strike(ctx context.Context, m rivals.Mortal, w *verify.Workload, load time.Duration) (human string, at time.Time, err error) {
+func (d disaster) strike(ctx context.Context, m rivals.Mortal, w *verify.Workload, load time.Duration) (human string,
+	at time.Time, err error) {
 	if err := acked(ctx, w.Meter(), time.Now()); err != nil {
 		return "", at, err
 	}
@@ -226,9 +234,10 @@ func rpoBlocks(r *Results) []report.Block {
 			means = append(means, "**"+d.name+"**: "+d.means+".")
 		}
 	}
-	t := report.Table{Caption: "Acknowledged writes that were lost, over all rounds", Columns: []report.Column{{Title: "disaster"}, {Title: "system"}, {Title: "variant"}, {Title: "rounds", Number: true},
-		{Title: "acknowledged", Number: true}, {Title: "lost", Number: true}, {Title: "rounds with a loss", Number: true}, {Title: "doubled", Number: true},
-		{Title: "without writes, s", Number: true}, {Title: "what a human had to do"}}}
+	t := report.Table{Caption: "Acknowledged writes that were lost, over all rounds",
+		Columns: []report.Column{{Title: "disaster"}, {Title: "system"}, {Title: "variant"}, {Title: "rounds", Number: true},
+			{Title: "acknowledged", Number: true}, {Title: "lost", Number: true}, {Title: "rounds with a loss", Number: true},
+			{Title: "doubled", Number: true}, {Title: "without writes, s", Number: true}, {Title: "what a human had to do"}}}
 	for _, s := range r.summaries() {
 		if s.Runs == 0 {
 			continue
@@ -261,6 +270,7 @@ func (r *Results) rpoLine(s summary) []report.Cell {
 	if human == "" {
 		human = "nothing"
 	}
-	return []report.Cell{{Text: s.Case}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: fmt.Sprint(s.Runs)}, {Text: fmt.Sprintf("%.0f", acked)},
-		{Text: fmt.Sprintf("%.0f", lost), Mark: mark}, {Text: fmt.Sprint(rounds)}, {Text: fmt.Sprintf("%.0f", doubled)}, outage, {Text: human}}
+	return []report.Cell{{Text: s.Case}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: fmt.Sprint(s.Runs)},
+		{Text: fmt.Sprintf("%.0f", acked)}, {Text: fmt.Sprintf("%.0f", lost), Mark: mark}, {Text: fmt.Sprint(rounds)},
+		{Text: fmt.Sprintf("%.0f", doubled)}, outage, {Text: human}}
 }

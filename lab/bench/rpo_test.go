@@ -53,15 +53,19 @@ func TestWhoDies(t *testing.T) {
 
 // TestRPOReport: losses are summed over the rounds, and what a human had to do is told.
 func TestRPOReport(t *testing.T) {
-	k := Key{Topology: noTopology, System: "semisync", Variant: "64 appliers", Case: "power off and leader lost", Threads: 32}
+	k := Key{Topology: noTopology, System: "semisync", Variant: "64 appliers", Case: "power off and leader lost",
+		Threads: 32}
 	var r Results
 	for round, lost := range []float64{7, 0, 5} {
 		k.Round = round + 1
-		r.Records = append(r.Records, Record{Key: k, Values: map[string]float64{valAcked: 100, valLost: lost, valDoubled: 0, valOutage: 3}, Note: "promoted a replica"})
+		r.Records = append(r.Records, Record{Key: k, Values: map[string]float64{valAcked: 100, valLost: lost, valDoubled: 0,
+			valOutage: 3}, Note: "promoted a replica"})
 	}
-	r.Records = append(r.Records, Record{Key: Key{System: "standalone", Case: "leader lost", Round: 1}, Values: map[string]float64{valAcked: 9, valLost: 9}, Note: "no copy"})
+	r.Records = append(r.Records, Record{Key: Key{System: "standalone", Case: "leader lost", Round: 1},
+		Values: map[string]float64{valAcked: 9, valLost: 9}, Note: "no copy"})
 	text := draw(t, rpoSuite, &r)
-	for _, want := range []string{"| 3 | 300 | 12 | 2 | 0 | 3.0 | promoted a replica |", "| 1 | 9 | 9 | 1 | 0 | for ever | no copy |"} {
+	for _, want := range []string{"| 3 | 300 | 12 | 2 | 0 | 3.0 | promoted a replica |",
+		"| 1 | 9 | 9 | 1 | 0 | for ever | no copy |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

@@ -139,7 +139,8 @@ func enoughSpace(dir string) error {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < needBytes {
-		return fmt.Errorf("%s has %d MiB free; a run needs %d: name a directory on a larger disk with --dir", dir, free>>20, needBytes>>20)
+		return fmt.Errorf("%s has %d MiB free; a run needs %d: name a directory on a larger disk with --dir", dir, free>>20,
+			needBytes>>20)
 	}
 	return nil
 }
@@ -159,14 +160,16 @@ func (o RunOptions) runSuite(ctx context.Context, l *rivals.Lab, suite Suite) er
 		return err
 	}
 	machine.Programs = l.Programs(ctx)
-	h := Header{Settings: settings, Machine: machine, MySQL: l.Version, Trireme: o.Version, Servers: settings.servers(), Started: time.Now().UTC()}
+	h := Header{Settings: settings, Machine: machine, MySQL: l.Version, Trireme: o.Version, Servers: settings.servers(),
+		Started: time.Now().UTC()}
 	st, err := openStore(o.Out, h, o.Resume, o.Fresh)
 	if err != nil {
 		return err
 	}
 	r := &runner{lab: l, settings: settings, store: st, dir: o.Dir, say: o.Say}
 	r.schedule(groups)
-	fmt.Fprintf(o.Say, "%s: %s; %d cells on %d starts, ≈ %.0f min\n", suite.Name, suite.Title, r.cells, len(r.todo), r.estimate().Minutes())
+	fmt.Fprintf(o.Say, "%s: %s; %d cells on %d starts, ≈ %.0f min\n", suite.Name, suite.Title, r.cells, len(r.todo),
+		r.estimate().Minutes())
 	for _, g := range r.todo {
 		if err := r.runGroup(ctx, g); err != nil {
 			return errors.Join(err, st.file.Close())
@@ -242,7 +245,8 @@ func (r *runner) progress(took, planned time.Duration, format string, args ...an
 	if r.cells > 0 {
 		full = width * r.done / r.cells
 	}
-	fmt.Fprintf(r.say, "[%s%s] %d/%d, %.0f min left  %s\n", strings.Repeat("#", full), strings.Repeat(".", width-full), r.done, r.cells, r.estimate().Minutes(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(r.say, "[%s%s] %d/%d, %.0f min left  %s\n", strings.Repeat("#", full), strings.Repeat(".", width-full),
+		r.done, r.cells, r.estimate().Minutes(), fmt.Sprintf(format, args...))
 }
 
 // runGroup starts a system and measures its cells. Only an interruption, or a result that cannot be kept, is an error.
@@ -293,7 +297,8 @@ func (r *runner) runGroup(ctx context.Context, g Group) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), rivals.ReadTicks().Stolen(cpu)
+		rec.Key, rec.At, rec.Seconds, rec.Stolen = c.Key, begin.UTC(), time.Since(begin).Seconds(), rivals.ReadTicks().
+			Stolen(cpu)
 		switch {
 		case errors.Is(err, rivals.ErrNotHere):
 			rec.NotRun = err.Error()

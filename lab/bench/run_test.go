@@ -37,10 +37,14 @@ func fakeRun(t *testing.T, out string, resume bool, measure func(k Key) (Record,
 	}
 	t.Cleanup(func() { st.file.Close() })
 	stopped := 0
-	g := Group{System: rivals.System{Name: "fake", Start: func(context.Context, *rivals.Lab, rivals.Shape) (rivals.Running, error) { return fake{&stopped}, nil }}}
+	g := Group{System: rivals.System{Name: "fake", Start: func(context.Context, *rivals.Lab, rivals.Shape) (rivals.Running,
+		error) {
+		return fake{&stopped}, nil
+	}}}
 	for _, c := range []string{"a", "b"} {
 		k := Key{System: "fake", Case: c}
-		g.Cells = append(g.Cells, Cell{Key: k, Takes: time.Second, Measure: func(context.Context, *Bed) (Record, error) { return measure(k) }})
+		g.Cells = append(g.Cells,
+			Cell{Key: k, Takes: time.Second, Measure: func(context.Context, *Bed) (Record, error) { return measure(k) }})
 	}
 	r := &runner{settings: h.Settings, store: st, dir: t.TempDir(), say: testWriter{t}}
 	r.schedule([]Group{g})
@@ -131,7 +135,8 @@ func TestNotRun(t *testing.T) {
 // TestNothing: a run without a figure is an error, and does not replace results that are there.
 func TestNothing(t *testing.T) {
 	r, _ := fakeRun(t, t.TempDir(), false, func(Key) (Record, error) { return Record{}, errors.New("not root") })
-	if err := errors.Join(r.all(t.Context()), r.store.finish(time.Now())); !errors.Is(err, errNothing) || !strings.Contains(err.Error(), "not root") {
+	if err := errors.Join(r.all(t.Context()), r.store.finish(time.Now())); !errors.Is(err, errNothing) ||
+		!strings.Contains(err.Error(), "not root") {
 		t.Fatal(err)
 	}
 	for _, name := range []string{r.store.path, r.store.path + ".part"} {
@@ -176,7 +181,8 @@ func TestBadSettings(t *testing.T) {
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Threads: []int{4, 4}}}, "twice"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Cases: []string{"5"}}}, "no cases"},
 		{RunOptions{Suites: []string{"scaling"}, Settings: Settings{Cases: []string{"12"}}}, "2 to 9"},
-		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Cases: []string{"earthquake"}}}, "there are: mysqld killed"},
+		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Cases: []string{"earthquake"}}},
+			"there are: mysqld killed"},
 		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Threads: []int{1, 64}}}, "one number of threads"},
 		{RunOptions{Suites: []string{"failover"}, Settings: Settings{Repeats: -1}}, "positive number of repeats"},
 		{RunOptions{Suites: []string{"rpo"}, Settings: Settings{Cases: []string{"flood"}}}, "there are: majority killed"},

@@ -60,7 +60,8 @@ func lockDir(dir string) (unlock func() error, err error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s is in use by another run: wait for it, or name other directories with --out and --dir", dir)
+		return nil, fmt.Errorf("%s is in use by another run: wait for it, or name other directories with --out and --dir",
+			dir)
 	}
 	return f.Close, nil
 }

@@ -29,8 +29,10 @@ var slowPeerSuite = Suite{
 		"The cost is the mean of the differences between a block and the healthy one before it, with its 95 % interval. Catching up begins when the fault ends.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Threads, s.Systems, s.AllVariants = []int{16, 64}, []string{"semisync", "mgr-eventual", "mgr-after", "trireme"}, false
-		s.Cases, s.Rounds, s.Repeats, s.WarmupSeconds = []string{peerRate + "8Mbit", peerRate + "800kbit", peerFrozen}, 1, 10, 2
+		s.Threads, s.Systems, s.AllVariants = []int{16, 64}, []string{"semisync", "mgr-eventual", "mgr-after", "trireme"},
+			false
+		s.Cases, s.Rounds, s.Repeats, s.WarmupSeconds = []string{peerRate + "8Mbit", peerRate + "800kbit", peerFrozen}, 1,
+			10, 2
 		if quick {
 			s.Threads, s.Systems, s.Repeats, s.Seconds = []int{64}, []string{"semisync", "mgr-eventual", "trireme"}, 3, 6
 			s.Cases = []string{peerRate + "800kbit", peerFrozen}
@@ -58,9 +60,10 @@ var slowPeerSuite = Suite{
 					base.Repeat = i + 1
 					for _, base.Case = range append([]string{peerHealthy}, cases...) {
 						k := base
-						g.Cells = append(g.Cells, Cell{Key: k, Takes: s.takes() + peerSettles, Measure: func(ctx context.Context, b *Bed) (Record, error) {
-							return slowPeer(ctx, b, k.Case, k.Threads)
-						}})
+						g.Cells = append(g.Cells, Cell{Key: k, Takes: s.takes() + peerSettles,
+							Measure: func(ctx context.Context, b *Bed) (Record, error) {
+								return slowPeer(ctx, b, k.Case, k.Threads)
+							}})
 					}
 				}
 			}
@@ -69,7 +72,8 @@ var slowPeerSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable("case", peerHealthy, plainPeer), pivot(all, valTPS, "TPS"), pivot(all, valP99, "p99 ms"), pivot(all, valCatchUp, "Seconds until the replica had caught up")}
+		return []report.Block{r.costTable("case", peerHealthy, plainPeer), pivot(all, valTPS, "TPS"),
+			pivot(all, valP99, "p99 ms"), pivot(all, valCatchUp, "Seconds until the replica had caught up")}
 	},
 }
 
@@ -97,7 +101,8 @@ func peerFault(c string) (*wan.Link, error) {
 // slowPeer loads the system while one replica is held up.
 func slowPeer(ctx context.Context, b *Bed, c string, threads int) (rec Record, err error) {
 	if b.Network() == nil && c != peerHealthy && c != peerFrozen {
-		return rec, fmt.Errorf("%w: all nodes are on the loopback address, which cannot be slowed down; name a topology", rivals.ErrNotHere)
+		return rec, fmt.Errorf("%w: all nodes are on the loopback address, which cannot be slowed down; name a topology",
+			rivals.ErrNotHere)
 	}
 	sys, err := operated(ctx, b)
 	if err != nil {
@@ -153,7 +158,8 @@ func holdUp(ctx context.Context, b *Bed, sys rivals.Breakable, c, leader string)
 		if err := sys.Can(rivals.StopHost); err != nil {
 			return nil, err
 		}
-		return func() error { return sys.Undo(context.WithoutCancel(ctx), rivals.StopHost, name) }, sys.Do(ctx, rivals.StopHost, name)
+		return func() error { return sys.Undo(context.WithoutCancel(ctx), rivals.StopHost, name) },
+			sys.Do(ctx, rivals.StopHost, name)
 	case link == nil:
 		return func() error { return nil }, nil
 	}

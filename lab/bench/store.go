@@ -88,12 +88,15 @@ func openStore(out string, h Header, resume, fresh bool) (*store, error) {
 	case err != nil:
 		return nil, err
 	case !resume:
-		return nil, fmt.Errorf("%w: %s holds %d cells of %s; go on with --resume, or throw them away with --fresh", errUnfinished, part, len(old.Records), old.Started.Format("2006-01-02 15:04"))
+		return nil, fmt.Errorf("%w: %s holds %d cells of %s; go on with --resume, or throw them away with --fresh",
+			errUnfinished, part, len(old.Records), old.Started.Format("2006-01-02 15:04"))
 	case !reflect.DeepEqual(old.Settings, h.Settings):
-		return nil, fmt.Errorf("%s was run with other settings; resume with the same ones, or throw it away with --fresh", part)
+		return nil, fmt.Errorf("%s was run with other settings; resume with the same ones, or throw it away with --fresh",
+			part)
 	case old.MySQL != h.MySQL || old.Trireme != h.Trireme || old.Machine.CPUs != h.Machine.CPUs:
-		return nil, fmt.Errorf("%s was run with MySQL %s and Trireme %s on %d CPUs, this is %s and %s on %d: they cannot be compared; throw it away with --fresh",
-			part, old.MySQL, old.Trireme, old.Machine.CPUs, h.MySQL, h.Trireme, h.Machine.CPUs)
+		return nil,
+			fmt.Errorf("%s was run with MySQL %s and Trireme %s on %d CPUs, this is %s and %s on %d: they cannot be compared; throw it away with --fresh",
+				part, old.MySQL, old.Trireme, old.Machine.CPUs, h.MySQL, h.Trireme, h.Machine.CPUs)
 	default:
 		s.results = old
 		s.results.drop(func(r Record) bool { return r.NotRun != "" }) // another try
@@ -161,8 +164,10 @@ func (s *store) has(k Key) bool {
 
 // finish gives a complete run its name. One without a single figure is thrown away, and is an error.
 func (s *store) finish(now time.Time) error {
-	if all := s.results.Records; len(all) > 0 && !slices.ContainsFunc(all, func(r Record) bool { return r.NotRun == "" && r.Failed == "" }) {
-		return errors.Join(fmt.Errorf("%w: %s: %s", errNothing, all[0].Key, cmp.Or(all[0].NotRun, all[0].Failed)), s.file.Close(), os.Remove(s.path+".part"))
+	if all := s.results.Records; len(all) > 0 &&
+		!slices.ContainsFunc(all, func(r Record) bool { return r.NotRun == "" && r.Failed == "" }) {
+		return errors.Join(fmt.Errorf("%w: %s: %s", errNothing, all[0].Key, cmp.Or(all[0].NotRun, all[0].Failed)),
+			s.file.Close(), os.Remove(s.path+".part"))
 	}
 	s.results.Ended = now
 	if err := errors.Join(s.file.Close(), s.rewrite(), s.file.Close()); err != nil {

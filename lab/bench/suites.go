@@ -14,7 +14,8 @@ import (
 
 // Suites in the order in which they run and are shown.
 func Suites() []Suite {
-	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite, rpoSuite, replaySuite, trxSizeSuite, slowPeerSuite, lagSuite, backupSuite, tpccSuite}
+	return []Suite{topologiesSuite, jitterSuite, consistencySuite, accessSuite, scalingSuite, cpuSuite, failoverSuite,
+		rpoSuite, replaySuite, trxSizeSuite, slowPeerSuite, lagSuite, backupSuite, tpccSuite}
 }
 
 var throughputCompare = []Comparison{{valSustained}, {valTPS}, {valP95}, {valCPUAll}}
@@ -25,7 +26,8 @@ var topologiesSuite = Suite{
 		"Round trips are those that ping would show. The load goes to the server that takes writes, or to all servers if all take writes.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Topologies, s.Workloads = []string{"lan", "city", "10ms", "two-regions", "three-cities"}, []string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
+		s.Topologies, s.Workloads = []string{"lan", "city", "10ms", "two-regions", "three-cities"},
+			[]string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
 		if quick {
 			s.Topologies, s.Workloads = []string{"lan", "two-regions"}, []string{"oltp_write_only"}
 		}
@@ -40,12 +42,13 @@ var topologiesSuite = Suite{
 		each(all, func(k Key) string { return k.Topology + "/" + k.Workload }, func(name string, of []summary) {
 			k := of[0].Key
 			title := dims[2].of(k) + " on " + k.Topology
-			out = append(out, report.Section{ID: slug("topologies", k.Topology, dims[2].of(k)), Title: title, Blocks: []report.Block{
-				relative(of, valSustained, "Sustained TPS of Trireme divided by others'"),
-				byThreads(of, valSustained, "Sustained TPS, "+title),
-				byThreads(of, valP95, "p95 latency, "+title),
-				details(of),
-			}})
+			out = append(out, report.Section{ID: slug("topologies", k.Topology, dims[2].of(k)), Title: title,
+				Blocks: []report.Block{
+					relative(of, valSustained, "Sustained TPS of Trireme divided by others'"),
+					byThreads(of, valSustained, "Sustained TPS, "+title),
+					byThreads(of, valP95, "p95 latency, "+title),
+					details(of),
+				}})
 		})
 		return out
 	},
@@ -53,7 +56,8 @@ var topologiesSuite = Suite{
 
 // dropTable is what is left of the first topology's TPS on each other one.
 func dropTable(all []summary) report.Table {
-	t := report.Table{Caption: "Sustained TPS by topology, in percent of the first one's", Columns: []report.Column{{Title: "workload"}, {Title: "threads", Number: true}, {Title: "system"}}}
+	t := report.Table{Caption: "Sustained TPS by topology, in percent of the first one's",
+		Columns: []report.Column{{Title: "workload"}, {Title: "threads", Number: true}, {Title: "system"}}}
 	var topologies []string
 	each(all, func(k Key) string { return k.Topology }, func(name string, _ []summary) {
 		topologies = append(topologies, name)
@@ -78,7 +82,8 @@ func dropTable(all []summary) report.Table {
 }
 
 // detailMetrics are the columns of a table with everything.
-var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp, valVariation, valCPULeader, valCPUAll, valThrottled}
+var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp,
+	valVariation, valCPULeader, valCPUAll, valThrottled}
 
 // details has a line for each system and number of threads.
 func details(all []summary) report.Table { return lines(all, "Everything", detailMetrics) }
@@ -136,7 +141,8 @@ var jitterSuite = Suite{
 	Plan: oltpPlan(nil), Compare: []Comparison{{valVariation}},
 	Blocks: func(r *Results) (out []report.Block) {
 		all := r.summaries()
-		out = append(out, pivot(all, valVariation, "Coefficient of variation of TPS per second, percent"), pivot(all, valTPS, "TPS"))
+		out = append(out, pivot(all, valVariation, "Coefficient of variation of TPS per second, percent"),
+			pivot(all, valTPS, "TPS"))
 		each(all, func(k Key) string { return k.Topology }, func(name string, of []summary) {
 			out = append(out, r.seriesChart(of, valTPS, "TPS per second on "+name, "TPS", 1))
 		})
@@ -153,7 +159,8 @@ var consistencySuite = Suite{
 		"EVENTUAL too. Compare each system with its own EVENTUAL.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Workloads, s.Threads, s.Cases, s.AllVariants = []string{"oltp_read_write"}, []int{4, 8, 16, 32, 64}, consistencyLevels, false
+		s.Workloads, s.Threads, s.Cases, s.AllVariants = []string{"oltp_read_write"}, []int{4, 8, 16, 32, 64},
+			consistencyLevels, false
 		s.Systems = []string{"mgr-eventual", "trireme"}
 		if quick {
 			s.Threads = []int{4, 64}
@@ -181,7 +188,8 @@ var accessSuite = Suite{
 		"before it, with its 95 % interval. A virtual address needs Ethernet, which the emulated links do not have. It is compared with the server's own address over the same switch, which has no delay (\"switch\"). Each mysqld has a CPU budget (0.8 CPU, less where the machine has fewer than three), so that routers have CPU of their own. MySQL Router runs on the client's host, Trireme's router in the leader's daemon.",
 	Defaults: func(quick bool) Settings {
 		s := oltpDefaults(quick)
-		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64}, []string{routerRival, "trireme"}, false
+		s.Workloads, s.Threads, s.Systems, s.AllVariants = []string{"oltp_read_write"}, []int{16, 32, 64},
+			[]string{routerRival, "trireme"}, false
 		s.ServerCPUs = min(0.8, 0.3*float64(runtime.NumCPU()))
 		s.Rounds, s.Repeats, s.WarmupSeconds, s.CPUs = 1, 30, 1, 0
 		if quick {
@@ -222,7 +230,8 @@ var accessSuite = Suite{
 	},
 	Blocks: func(r *Results) []report.Block {
 		all := r.summaries()
-		return []report.Block{r.costTable("way", string(rivals.Direct), plainWay), r.routerTable(), pivot(all, valTPS, "TPS"), pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
+		return []report.Block{r.costTable("way", string(rivals.Direct), plainWay), r.routerTable(), pivot(all, valTPS, "TPS"),
+			pivot(all, valP95, "p95 ms"), pivot(all, valCPUAll, "CPU of all hosts per transaction, relative")}
 	},
 }
 
@@ -241,8 +250,9 @@ func plainWay(way string) string {
 // costTable is what each case costs against the block before it of the case that plain says; "": it is compared with
 // none.
 func (r *Results) costTable(kind, against string, plain func(string) string) report.Table {
-	t := report.Table{Caption: "TPS lost against " + against + ", in percent, with the 95 % interval", Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
-		{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
+	t := report.Table{Caption: "TPS lost against " + against + ", in percent, with the 95 % interval",
+		Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
+			{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
 	tps := map[Key]float64{}
 	for _, rec := range r.Records {
 		if v, ok := rec.Values[valTPS]; ok {
@@ -270,8 +280,8 @@ func (r *Results) costTable(kind, against string, plain func(string) string) rep
 		if math.Abs(mean) < half || len(lost[k]) < 2 {
 			verdict = "not resolved"
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: k.Case}, {Text: strconv.Itoa(k.Threads)}, {Text: strconv.Itoa(len(lost[k]))},
-			{Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, {Text: verdict}})
+		t.Rows = append(t.Rows, []report.Cell{{Text: shortName(k.System)}, {Text: k.Case}, {Text: strconv.Itoa(k.Threads)},
+			{Text: strconv.Itoa(len(lost[k]))}, {Text: fmt.Sprintf("%.1f ± %.1f", mean, half)}, {Text: verdict}})
 	}
 	return t
 }
@@ -302,7 +312,8 @@ var scalingSuite = Suite{
 	}),
 	Blocks: func(r *Results) []report.Block {
 		all := best(r.summaries(), valSustained)
-		return []report.Block{pivot(all, valTPS, "TPS"), pivot(all, valSustained, "Sustained TPS"), pivot(all, valCPULeader, "CPU of the leader's host per transaction, relative")}
+		return []report.Block{pivot(all, valTPS, "TPS"), pivot(all, valSustained, "Sustained TPS"),
+			pivot(all, valCPULeader, "CPU of the leader's host per transaction, relative")}
 	},
 }
 
@@ -323,7 +334,8 @@ var cpuSuite = Suite{
 		return []report.Block{
 			relative(all, valCPUAll, "CPU of all hosts per transaction: Trireme's divided by others'"),
 			relative(all, valSustained, "Sustained TPS: Trireme's divided by others'"),
-			lines(all, "Each system", []string{valTPS, valSustained, valP95, valCPULeader, valCPUAll, valCPUAllUS, valClientUS, valNetworkUS, valWritten, valSent, valDaemonRSS, valDaemonRSS2}),
+			lines(all, "Each system", []string{valTPS, valSustained, valP95, valCPULeader, valCPUAll, valCPUAllUS, valClientUS,
+				valNetworkUS, valWritten, valSent, valDaemonRSS, valDaemonRSS2}),
 			r.hostTable(all),
 		}
 	},
@@ -331,8 +343,11 @@ var cpuSuite = Suite{
 
 // hostTable is what each process used, of the first round.
 func (r *Results) hostTable(of []summary) report.Table {
-	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction", Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
-		{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true}, {Title: "daemon's context switches", Number: true}, {Title: "bytes written", Number: true}, {Title: "by the daemon", Number: true}, {Title: "bytes sent", Number: true}}}
+	t := report.Table{Caption: "By host and process, first round; CPU in µs per transaction",
+		Columns: []report.Column{{Title: "threads", Number: true}, {Title: "system"}, {Title: "variant"}, {Title: "host"},
+			{Title: "mysqld", Number: true}, {Title: "daemon", Number: true}, {Title: "others", Number: true},
+			{Title: "daemon's context switches", Number: true}, {Title: "bytes written", Number: true},
+			{Title: "by the daemon", Number: true}, {Title: "bytes sent", Number: true}}}
 	for _, s := range of {
 		for _, rec := range r.first(s) {
 			for _, h := range rec.Hosts {
@@ -344,9 +359,10 @@ func (r *Results) hostTable(of []summary) report.Table {
 				if h.DaemonSwitches > 0 {
 					switches = report.Cell{Text: fmt.Sprintf("%.1f", h.DaemonSwitches)}
 				}
-				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)}, {Text: s.Variant}, {Text: name},
-					{Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)}, {Text: fmt.Sprintf("%.0f", h.Extraus)}, switches,
-					{Text: fmt.Sprintf("%.0f", h.WrittenBytes)}, {Text: fmt.Sprintf("%.0f", h.DaemonWritten)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
+				t.Rows = append(t.Rows, []report.Cell{{Text: strconv.Itoa(s.Threads)}, {Text: shortName(s.System)},
+					{Text: s.Variant}, {Text: name}, {Text: fmt.Sprintf("%.0f", h.MySQLus)}, {Text: fmt.Sprintf("%.0f", h.Daemonus)},
+					{Text: fmt.Sprintf("%.0f", h.Extraus)}, switches, {Text: fmt.Sprintf("%.0f", h.WrittenBytes)},
+					{Text: fmt.Sprintf("%.0f", h.DaemonWritten)}, {Text: fmt.Sprintf("%.0f", h.SentBytes)}})
 			}
 		}
 	}

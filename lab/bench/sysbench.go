@@ -23,7 +23,8 @@ import (
 var ErrNoSysbench = errors.New("sysbench is not installed; install it with: apt-get install sysbench (or your system's package manager)")
 
 // workloads of sysbench.
-var workloads = []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_point_select", "oltp_update_index", "oltp_update_non_index", "oltp_insert"}
+var workloads = []string{"oltp_read_only", "oltp_read_write", "oltp_write_only", "oltp_point_select",
+	"oltp_update_index", "oltp_update_non_index", "oltp_insert"}
 
 // Load is a load by sysbench.
 type Load struct {
@@ -45,14 +46,17 @@ func (l Load) args(targets []rivals.Target) ([]string, error) {
 	var hosts []string
 	for _, t := range targets {
 		if t.Port != targets[0].Port {
-			return nil, fmt.Errorf("%w: sysbench cannot use servers with different ports at once; run it on emulated hosts", rivals.ErrNotHere)
+			return nil, fmt.Errorf("%w: sysbench cannot use servers with different ports at once; run it on emulated hosts",
+				rivals.ErrNotHere)
 		}
 		hosts = append(hosts, t.Host)
 	}
 	t := targets[0]
-	return []string{l.Workload, "--db-driver=mysql", "--mysql-host=" + strings.Join(hosts, ","), "--mysql-port=" + strconv.Itoa(t.Port), "--mysql-user=" + t.User,
-		"--mysql-password=" + t.Password, "--mysql-db=" + rivals.Database, fmt.Sprintf("--tables=%d", l.Tables), "--mysql-ignore-errors=" + ignoredErrors,
-		fmt.Sprintf("--table-size=%d", l.Rows), "--rand-type=uniform", "--db-ps-mode=disable", "--auto-inc=off"}, nil
+	return []string{l.Workload, "--db-driver=mysql", "--mysql-host=" + strings.Join(hosts, ","), "--mysql-port=" +
+		strconv.Itoa(t.Port), "--mysql-user=" + t.User,
+		"--mysql-password=" + t.Password, "--mysql-db=" + rivals.Database, fmt.Sprintf("--tables=%d", l.Tables),
+		"--mysql-ignore-errors=" + ignoredErrors, fmt.Sprintf("--table-size=%d", l.Rows), "--rand-type=uniform",
+		"--db-ps-mode=disable", "--auto-inc=off"}, nil
 }
 
 // LoadResult is one run of a load generator.
@@ -92,7 +96,8 @@ func (l Load) run(ctx context.Context, targets []rivals.Target, threads int, d t
 	if err != nil {
 		return LoadResult{}, err
 	}
-	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(d.Seconds())), "--histogram=on", "--report-interval=1")
+	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(d.Seconds())), "--histogram=on",
+		"--report-interval=1")
 	if l.TPS > 0 {
 		args = append(args, fmt.Sprintf("--rate=%d", l.TPS))
 	}
@@ -171,12 +176,14 @@ func (w *secondsOf) Write(b []byte) (int, error) {
 const longestLoad = time.Hour
 
 // beside loads the servers with n threads for as long as f takes, and returns the TPS of each second.
-func (l Load) beside(ctx context.Context, targets []rivals.Target, threads int, f func(context.Context) error) ([]secondTPS, error) {
+func (l Load) beside(ctx context.Context, targets []rivals.Target, threads int,
+	f func(context.Context) error) ([]secondTPS, error) {
 	args, err := l.args(targets)
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(longestLoad.Seconds())), "--report-interval=1", "run")
+	args = append(args, fmt.Sprintf("--threads=%d", threads), fmt.Sprintf("--time=%d", int(longestLoad.Seconds())),
+		"--report-interval=1", "run")
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var out secondsOf
@@ -231,7 +238,8 @@ func parseSysbench(out string) (LoadResult, error) {
 		}
 		vals[i] = v
 	}
-	r.Transactions, r.Queries, r.Seconds, r.Errors, r.Average = int64(vals[0]), int64(vals[1]), vals[2], int64(vals[3]), duration(vals[4])
+	r.Transactions, r.Queries, r.Seconds, r.Errors, r.Average = int64(vals[0]), int64(vals[1]), vals[2], int64(vals[3]),
+		duration(vals[4])
 	if r.Transactions == 0 || r.Seconds == 0 {
 		return r, fmt.Errorf("sysbench committed nothing: %s", tail(out, 5))
 	}

@@ -48,11 +48,14 @@ func TestParseSysbench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Transactions != 2000 || r.Queries != 12000 || r.Seconds != 10.0086 || r.Errors != 3 || r.Average != 20010*time.Microsecond ||
-		r.P95 != 18950*time.Microsecond || r.P99 != 101130*time.Microsecond || !slices.Equal(r.TPS, []float64{199.63, 201.01}) {
+	if r.Transactions != 2000 || r.Queries != 12000 || r.Seconds != 10.0086 || r.Errors != 3 ||
+		r.Average != 20010*time.Microsecond ||
+		r.P95 != 18950*time.Microsecond || r.P99 != 101130*time.Microsecond ||
+		!slices.Equal(r.TPS, []float64{199.63, 201.01}) {
 		t.Fatalf("read %+v", r)
 	}
-	for _, broken := range []string{"", "FATAL: unable to connect", strings.Replace(sysbenchOutput, "2000   (199", "0   (199", 1),
+	for _, broken := range []string{"", "FATAL: unable to connect", strings.Replace(sysbenchOutput, "2000   (199",
+		"0   (199", 1),
 		strings.ReplaceAll(sysbenchOutput, " |", " ")} {
 		if _, err := parseSysbench(broken); err == nil {
 			t.Errorf("accepted %.40q", broken)

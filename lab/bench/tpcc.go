@@ -63,9 +63,10 @@ var tpccSuite = Suite{
 				k := base
 				k.Threads = threads
 				last := i == len(s.Threads)-1
-				g.Cells = append(g.Cells, Cell{Key: k, Takes: s.takes(), Measure: func(ctx context.Context, b *Bed) (Record, error) {
-					return measureTPCC(ctx, b, &tpccLoad{warehouses: warehouses}, threads, last)
-				}})
+				g.Cells = append(g.Cells,
+					Cell{Key: k, Takes: s.takes(), Measure: func(ctx context.Context, b *Bed) (Record, error) {
+						return measureTPCC(ctx, b, &tpccLoad{warehouses: warehouses}, threads, last)
+					}})
 			}
 			return nil
 		})
@@ -106,7 +107,8 @@ type tpccLoad struct {
 func (l *tpccLoad) config(targets []rivals.Target) tpcc.Config {
 	c := tpcc.Config{Database: rivals.Database, Warehouses: l.warehouses, Seed: l.runs}
 	for _, t := range targets {
-		c.Targets = append(c.Targets, tpcc.Target{Addr: net.JoinHostPort(t.Host, strconv.Itoa(t.Port)), User: t.User, Password: t.Password})
+		c.Targets = append(c.Targets, tpcc.Target{Addr: net.JoinHostPort(t.Host, strconv.Itoa(t.Port)), User: t.User,
+			Password: t.Password})
 	}
 	return c
 }
@@ -121,7 +123,8 @@ func (l *tpccLoad) run(ctx context.Context, targets []rivals.Target, threads int
 		return LoadResult{}, err
 	}
 	l.last = r
-	out := LoadResult{Seconds: r.Length.Seconds(), Average: r.Latency.Average, P95: r.Latency.P95, P99: r.Latency.P99, CPU: cpu}
+	out := LoadResult{Seconds: r.Length.Seconds(), Average: r.Latency.Average, P95: r.Latency.P95, P99: r.Latency.P99,
+		CPU: cpu}
 	for _, t := range r.Types {
 		out.Transactions += t.Committed
 		out.Errors += t.Retries.All()

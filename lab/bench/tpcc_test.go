@@ -15,7 +15,8 @@ func TestTPCCSuite(t *testing.T) {
 	needServers(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	s := Settings{Systems: []string{"semisync"}, Topologies: []string{noTopology}, Cases: []string{"1"}, Threads: []int{4}, Rounds: 1, WarmupSeconds: 1, Seconds: 2}
+	s := Settings{Systems: []string{"semisync"}, Topologies: []string{noTopology}, Cases: []string{"1"}, Threads: []int{4},
+		Rounds: 1, WarmupSeconds: 1, Seconds: 2}
 	if err := s.check(tpccSuite); err != nil {
 		t.Fatal(err)
 	}
@@ -43,15 +44,18 @@ func TestTPCCSuite(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := rec.Values
-	if v[valTpmC] <= 0 || v[valTpmC] > 60*v[valTPS] || v[valNewOrder] <= 0 || v[valClientUS] <= 0 || v[valCPUAll] <= v[valCPULeader] || len(rec.Series[valTPS]) != 2 {
+	if v[valTpmC] <= 0 || v[valTpmC] > 60*v[valTPS] || v[valNewOrder] <= 0 || v[valClientUS] <= 0 ||
+		v[valCPUAll] <= v[valCPULeader] || len(rec.Series[valTPS]) != 2 {
 		t.Errorf("figures make no sense: %+v", rec)
 	}
-	if violations, has := v[valViolations]; !has || violations != 0 || !strings.Contains(rec.Note, "leader and a replica") {
+	if violations, has := v[valViolations]; !has || violations != 0 ||
+		!strings.Contains(rec.Note, "leader and a replica") {
 		t.Errorf("%v violations; %s", violations, rec.Note)
 	}
 
 	replica := b.Hosts()[1].Name
-	for _, statement := range []string{"SET GLOBAL super_read_only = OFF, read_only = OFF", "DELETE FROM sbtest.history ORDER BY h_id DESC LIMIT 1"} {
+	for _, statement := range []string{"SET GLOBAL super_read_only = OFF, read_only = OFF",
+		"DELETE FROM sbtest.history ORDER BY h_id DESC LIMIT 1"} {
 		if _, err := b.DB(replica).ExecContext(ctx, statement); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +68,8 @@ func TestTPCCSuite(t *testing.T) {
 
 func TestTPCCSettings(t *testing.T) {
 	for _, c := range []string{"", "x", "0", "1001"} {
-		if err := tpccSuite.Check(Settings{Cases: []string{"10", c}}); err == nil || !strings.Contains(err.Error(), "warehouses") {
+		if err := tpccSuite.Check(Settings{Cases: []string{"10", c}}); err == nil ||
+			!strings.Contains(err.Error(), "warehouses") {
 			t.Errorf("%q: %v", c, err)
 		}
 	}

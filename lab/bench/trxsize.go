@@ -48,7 +48,8 @@ func trxSizePlan(s Settings) ([]Group, error) {
 			}
 			k := base
 			k.Case = c
-			takes := 3*time.Duration(s.Seconds)*time.Second + 3*time.Second + time.Duration(float64(size)/bigRate*float64(time.Second))
+			takes := 3*time.Duration(s.Seconds)*time.Second + 3*time.Second +
+				time.Duration(float64(size)/bigRate*float64(time.Second))
 			g.Cells = append(g.Cells, Cell{Key: k, Takes: takes, Measure: func(ctx context.Context, b *Bed) (Record, error) {
 				return trxSize(ctx, b, int64(size), k.Threads)
 			}})
@@ -116,7 +117,8 @@ func trxSize(ctx context.Context, b *Bed, size int64, sessions int) (rec Record,
 	for _, t := range []struct {
 		name string
 		of   func(bigTimes) time.Duration
-	}{{valBigStatements, func(t bigTimes) time.Duration { return t.statements }}, {valBigCommit, func(t bigTimes) time.Duration { return t.commit }},
+	}{{valBigStatements, func(t bigTimes) time.Duration { return t.statements }},
+		{valBigCommit, func(t bigTimes) time.Duration { return t.commit }},
 		{valBigApplied, func(t bigTimes) time.Duration { return t.applied }}} {
 		var seconds []float64
 		for _, x := range times {
@@ -135,7 +137,8 @@ func trxSize(ctx context.Context, b *Bed, size int64, sessions int) (rec Record,
 }
 
 // aroundBig makes the large transactions in the midst of a steady load, and returns when they began and ended.
-func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int64, length time.Duration) (times []bigTimes, from, to time.Duration, err error) {
+func aroundBig(ctx context.Context, b *Bed, p *pacer, big *bigSession, size int64,
+	length time.Duration) (times []bigTimes, from, to time.Duration, err error) {
 	if err := poll.Pause(ctx, time.Second+length); err != nil { // the first second is for connecting
 		return nil, 0, 0, err
 	}
@@ -175,7 +178,8 @@ func newBigSession(ctx context.Context, b *Bed) (*bigSession, error) {
 		return nil, err
 	}
 	s := &bigSession{db: db}
-	for _, st := range []string{"DROP TABLE IF EXISTS bench_big", "CREATE TABLE bench_big (id BIGINT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(1024) NOT NULL)"} {
+	for _, st := range []string{"DROP TABLE IF EXISTS bench_big",
+		"CREATE TABLE bench_big (id BIGINT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(1024) NOT NULL)"} {
 		if _, err := db.ExecContext(ctx, st); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}
@@ -209,7 +213,8 @@ func (s *bigSession) commit(ctx context.Context, b *Bed, size int64) (t bigTimes
 	s.mark++
 	st := []string{"UPDATE bench_mark SET n = " + strconv.Itoa(s.mark)}
 	for rows := max(1, size/bigRow); rows > 0; rows -= bigStep {
-		st = append(st, fmt.Sprintf("INSERT INTO bench_big (v) SELECT v FROM bench_seed ORDER BY id LIMIT %d", min(rows, bigStep)))
+		st = append(st, fmt.Sprintf("INSERT INTO bench_big (v) SELECT v FROM bench_seed ORDER BY id LIMIT %d",
+			min(rows, bigStep)))
 	}
 	for _, x := range st {
 		if _, err := tx.ExecContext(ctx, x); err != nil {
@@ -234,7 +239,8 @@ func (s *bigSession) commit(ctx context.Context, b *Bed, size int64) (t bigTimes
 func (s *bigSession) shown(ctx context.Context, replica *sql.DB) error {
 	for {
 		var n int
-		if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_mark").Scan(&n); err != nil || n >= s.mark {
+		if err := replica.QueryRowContext(ctx, "SELECT n FROM "+rivals.Database+".bench_mark").Scan(&n); err != nil ||
+			n >= s.mark {
 			return err
 		}
 		if err := poll.Pause(ctx, markPoll); err != nil {

@@ -47,7 +47,8 @@ type message struct {
 func Start(t *testing.T) *Chromium {
 	t.Helper()
 	program := ""
-	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "chromium-headless-shell", "google-chrome"} {
+	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "chromium-headless-shell",
+		"google-chrome"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			program = path
 			break
@@ -68,8 +69,9 @@ func Start(t *testing.T) *Chromium {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-		"--ignore-certificate-errors", "--disable-background-networking", "--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--hide-scrollbars", "--no-first-run", "--ignore-certificate-errors", "--disable-background-networking",
+		"--user-data-dir="+dir, "--remote-debugging-pipe", "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.ExtraFiles = []*os.File{theirs, write}
 	if err := cmd.Start(); err != nil {
@@ -125,7 +127,9 @@ func (c *Chromium) read(from *os.File) {
 				c.answers[m.ID] <- m.Result
 			}
 			delete(c.answers, m.ID)
-		case m.Method == "Runtime.exceptionThrown" || m.Method == "Log.entryAdded" && !bytes.Contains(m.Params, []byte(`"level":"verbose"`)) && !bytes.Contains(m.Params, []byte("net::ERR_")) || m.Method == "Page.javascriptDialogOpening":
+		case m.Method == "Runtime.exceptionThrown" || m.Method == "Log.entryAdded" &&
+			!bytes.Contains(m.Params, []byte(`"level":"verbose"`)) && !bytes.Contains(m.Params, []byte("net::ERR_")) ||
+			m.Method == "Page.javascriptDialogOpening":
 			c.events = append(c.events, m.Method+": "+string(m.Params))
 		}
 		c.mu.Unlock()
@@ -223,7 +227,8 @@ func (c *Chromium) Until(expression string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		var ok bool
-		if res, err := c.Ask("Runtime.evaluate", map[string]any{"expression": "!!(" + expression + ")", "returnByValue": true}); err == nil {
+		if res, err := c.Ask("Runtime.evaluate", map[string]any{"expression": "!!(" + expression + ")",
+			"returnByValue": true}); err == nil {
 			var out struct{ Result struct{ Value bool } }
 			ok = json.Unmarshal(res, &out) == nil && out.Result.Value
 		}
@@ -251,8 +256,10 @@ func (c *Chromium) Open(url string) {
 // Look sets the size of the window, in CSS pixels, and the colour scheme.
 func (c *Chromium) Look(width int, scheme string) {
 	c.t.Helper()
-	c.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
-	c.Must("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	c.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 800, "deviceScaleFactor": 1,
+		"mobile": false}, nil)
+	c.Must("Emulation.setEmulatedMedia",
+		map[string]any{"features": []any{map[string]any{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
 // Complaints are what the page's console has said since it was last asked: errors, refusals of the content security

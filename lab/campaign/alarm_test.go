@@ -46,8 +46,9 @@ func TestAlarms(t *testing.T) {
 		alarm rivals.AlarmKind
 		ok    bool
 	}{
-		{KillHost, rivals.DaemonEnded, false}, {Power, rivals.DaemonEnded, false}, {Power, rivals.MySQLCrashed, false}, {DiskError, rivals.DaemonEnded, true}, {DiskFull, rivals.MySQLCrashed, true},
-		{DiskError, rivals.RuleBroken, false}, {DiskSlow, rivals.DaemonEnded, false}, {Replace, rivals.DaemonEnded, true}, {Replace, rivals.RuleBroken, false},
+		{KillHost, rivals.DaemonEnded, false}, {Power, rivals.DaemonEnded, false}, {Power, rivals.MySQLCrashed, false},
+		{DiskError, rivals.DaemonEnded, true}, {DiskFull, rivals.MySQLCrashed, true}, {DiskError, rivals.RuleBroken, false},
+		{DiskSlow, rivals.DaemonEnded, false}, {Replace, rivals.DaemonEnded, true}, {Replace, rivals.RuleBroken, false},
 	} {
 		c.forgive([]*strike{{fault: Fault{Kind: s.kind}, hosts: []string{"n1"}}})
 		if err := after(rivals.Alarm{Host: "n1", What: s.alarm}, true); (err == nil) != s.ok {
@@ -70,7 +71,8 @@ func TestAlarms(t *testing.T) {
 		t.Error("a fault explains what happens after the system was whole")
 	}
 	begin := time.Now()
-	fault := &strike{fault: Fault{Kind: DiskError, Hold: time.Second}, hosts: []string{"n1"}, at: begin, ended: begin.Add(time.Second)}
+	fault := &strike{fault: Fault{Kind: DiskError, Hold: time.Second}, hosts: []string{"n1"}, at: begin,
+		ended: begin.Add(time.Second)}
 	c.forgive([]*strike{fault})
 	for late, ok := range map[time.Duration]bool{time.Second: true, aftermath: true, aftermath + 2*time.Second: false} {
 		a := ended

@@ -33,7 +33,8 @@ func TestStalls(t *testing.T) {
 		{"a failover in time", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(9.9, 19)}, 0},
 		{"two in time, each within its limit", three, []hurt{hit(10, 25, "n1")}, []verify.Gap{gap(10, 19), gap(20, 29)}, 0},
 		{"no majority", three, []hurt{hit(10, 60, "n1", "n2")}, []verify.Gap{gap(10, 65)}, 0},
-		{"no majority for two faults at once", three, []hurt{hit(10, 60, "n1"), hit(10, 60, "n2")}, []verify.Gap{gap(10, 65)}, 0},
+		{"no majority for two faults at once", three, []hurt{hit(10, 60, "n1"), hit(10, 60, "n2")}, []verify.Gap{gap(10, 65)},
+			0},
 		{"everybody", five, []hurt{hit(10, 60, five...)}, []verify.Gap{gap(10, 69)}, 0},
 		{"a majority of loggers has no data", loggers, []hurt{hit(10, 60, "n1")}, []verify.Gap{gap(10, 65)}, 0},
 		{"one fault after the other", three, []hurt{hit(10, 19, "n1"), hit(19, 28, "n1")}, []verify.Gap{gap(10, 27)}, 0},
@@ -75,11 +76,13 @@ func TestSleepAfterFullDisk(t *testing.T) {
 	}{
 		{Leader, 14.5, 21.6, 0}, {Leader, 14.5, 30, 1}, {Leader, 74, 81, 1}, {Follower, 14.5, 21.6, 1},
 	} {
-		full := strike{fault: Fault{Kind: DiskFull, Whom: c.whom}, whom: c.whom, hosts: []string{"n1"}, at: at(10), ended: at(12)}
+		full := strike{fault: Fault{Kind: DiskFull, Whom: c.whom}, whom: c.whom, hosts: []string{"n1"}, at: at(10),
+			ended: at(12)}
 		hurts := full.hurts()
 		hurts[1].to = at(13) // it was seen healthy
 		hurts = append(hurts, hurt{what: "disk-error follower", hosts: []string{"n2"}, from: at(14), limit: quietLimit})
-		got := stalls([]string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3"}, hurts, []verify.Gap{{From: at(c.from), To: at(c.to)}})
+		got := stalls([]string{"n1", "n2", "n3"}, []string{"n1", "n2", "n3"}, hurts,
+			[]verify.Gap{{From: at(c.from), To: at(c.to)}})
 		if len(got) != c.want {
 			t.Errorf("%s, %v to %v: %v, want %d", c.whom, c.from, c.to, got, c.want)
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// commitPath is a digest of the code that a node's daemon is made of: test/commitpath makes it, and `make build` links it
-// in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not
-// of a commit, because it must be right for sources that are not committed, and without git.
+// commitPath is a digest of the code that a node's daemon is made of: test/commitpath makes it, and `make build` links
+// it in. Counts of campaigns add up as long as it is the same. A digest of the sources themselves, and not of a commit,
+// because it must be right for sources that are not committed, and without git.
 var commitPath string
 
 // revision is the commit, with "-dirty" if sources were not those of it; for builds in which Go itself does not note it
@@ -53,7 +53,8 @@ func BuildOf(ctx context.Context, program string) (Build, error) {
 	if err := json.Unmarshal(out, &v); err != nil {
 		return Build{}, fmt.Errorf("the version of %s: %w", program, err)
 	}
-	b := Build{Version: v.Version, Revision: v.Revision, Modified: v.Modified == "true", CommitPath: v.CommitPath, Tags: v.Tags, Go: v.Go}
+	b := Build{Version: v.Version, Revision: v.Revision, Modified: v.Modified == "true", CommitPath: v.CommitPath,
+		Tags: v.Tags, Go: v.Go}
 	return b.tagged(), nil
 }
 

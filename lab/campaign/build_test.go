@@ -9,9 +9,11 @@ import (
 // TestBuild: what the Makefile links in is told apart into a commit and changes.
 func TestBuild(t *testing.T) {
 	defer func(before string) { revision = before }(revision)
-	for text, want := range map[string]Build{"": {}, "abc": {Revision: "abc"}, "abc-dirty": {Revision: "abc", Modified: true}} {
+	for text, want := range map[string]Build{"": {}, "abc": {Revision: "abc"},
+		"abc-dirty": {Revision: "abc", Modified: true}} {
 		revision = text
-		if b := ThisBuild("v1"); b.Version != "v1" || b.Go == "" || b.Revision != want.Revision || b.Modified != want.Modified {
+		if b := ThisBuild("v1"); b.Version != "v1" || b.Go == "" || b.Revision != want.Revision ||
+			b.Modified != want.Modified {
 			t.Errorf("%q: %+v", text, b)
 		}
 	}

@@ -98,13 +98,15 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	switch {
 	case o.State != "" && o.Build.mutant():
-		return o, usagef("this program breaks a rule on purpose (built with %s): what it does is not counted; run it where there is no docs/safety", o.Build.Tags)
+		return o,
+			usagef("this program breaks a rule on purpose (built with %s): what it does is not counted; run it where there is no docs/safety", o.Build.Tags)
 	case o.Faults < 0 || o.Time < 0:
 		return o, usagef("a number of faults or a time below zero")
 	case o.Nodes < 3 || o.Nodes > 9:
 		return o, usagef("%d nodes: from 3 to 9, so that there is a majority without one of them", o.Nodes)
 	case o.Loggers < 0 || o.Loggers > o.Nodes-2:
-		return o, usagef("%d loggers among %d nodes: at least two nodes must have data, or no node could take over", o.Loggers, o.Nodes)
+		return o, usagef("%d loggers among %d nodes: at least two nodes must have data, or no node could take over",
+			o.Loggers, o.Nodes)
 	case o.Durability != config.DurabilityLog && o.Durability != config.DurabilityDouble:
 		return o, usagef("durability %q: it is %s or %s", o.Durability, config.DurabilityLog, config.DurabilityDouble)
 	case o.Learners < 0 || o.Learners > 2:
@@ -340,7 +342,8 @@ func (o Options) rights(uid int) error {
 
 // left reports whether there is more to do.
 func (c *campaign) left(ctx context.Context) bool {
-	return ctx.Err() == nil && (c.Faults == 0 || c.total.Faults < c.Faults) && (c.Time == 0 || time.Since(c.began) < c.Time)
+	return ctx.Err() == nil && (c.Faults == 0 || c.total.Faults < c.Faults) &&
+		(c.Time == 0 || time.Since(c.began) < c.Time)
 }
 
 // serverOptions: quick starts and recoveries are worth more here than room. Trireme's nodes are instrumented as they
@@ -363,7 +366,9 @@ func smallLog(n *config.Node) { n.Raft.LogSegment, n.Raft.LogMax = config.MiB, 2
 func (c *campaign) onFreshSystem(ctx context.Context) (err error) {
 	c.starts++
 	c.forgiven = map[string][]*strike{}
-	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: c.serverOptions(), Tune: smallLog, Disks: c.needs(needsDisks), DiskSeed: c.Seed, Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
+	shape := rivals.Shape{Nodes: c.Nodes, Learners: c.Learners, Variant: c.system.Variants[0], Options: c.serverOptions(),
+		Tune: smallLog, Disks: c.needs(needsDisks), DiskSeed: c.Seed,
+		Dir: filepath.Join(c.dir, fmt.Sprintf("start%d", c.starts))}
 	if c.drawn != nil {
 		shape.Tune = func(n *config.Node) { smallLog(n); c.drawn.tune(n) }
 	}
@@ -497,7 +502,8 @@ func (c *campaign) say(format string, args ...any) {
 func (c *campaign) progress() {
 	t, d := c.total, time.Since(c.began)
 	c.say("%8v  %d faults, %.1f a minute: %d leader kills, %d partitions, %d power losses; %d writes acknowledged; %d checks, %d violations", d.Round(time.Second), t.Faults,
-		float64(t.Faults)/d.Minutes(), t.LeaderKills, t.Partitions, t.PowerLosses, t.Writes.Acked, t.Checks, len(t.Violations))
+		float64(t.Faults)/d.Minutes(), t.LeaderKills, t.Partitions, t.PowerLosses, t.Writes.Acked, t.Checks,
+		len(t.Violations))
 }
 
 func (c *campaign) clock() string { return time.Since(c.began).Round(time.Millisecond).String() }

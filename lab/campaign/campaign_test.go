@@ -30,7 +30,8 @@ func real(t *testing.T) Options {
 	if os.Getuid() != 0 {
 		t.Skip("only root can emulate hosts and cut the power of disks")
 	}
-	return Options{Binary: testkit.Program(t, testkit.Trireme), Dir: t.TempDir(), State: filepath.Join(t.TempDir(), StateName), Say: t.Output()}
+	return Options{Binary: testkit.Program(t, testkit.Trireme), Dir: t.TempDir(),
+		State: filepath.Join(t.TempDir(), StateName), Say: t.Output()}
 }
 
 func skipWithout(t *testing.T, err error) {
@@ -54,7 +55,8 @@ func TestShortCampaign(t *testing.T) {
 		transcript, err := os.ReadFile(filepath.Join(o.Dir, "transcript.txt"))
 		t.Errorf("not shown, or violated: %s %v", transcript, err)
 	}
-	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 || v.Unread > 0 {
+	if v.Faults < o.Faults || v.Checks == 0 || v.PowerLosses == 0 || v.Partitions == 0 || v.Writes.Acked == 0 ||
+		v.Unread > 0 {
 		t.Errorf("%+v", v.Part)
 	}
 	parts, err := ReadState(o.State)
@@ -112,11 +114,13 @@ func TestLostWritesAreFound(t *testing.T) {
 	if v.OK() || v.Problems[string(verify.Lost)] == 0 {
 		t.Errorf("nothing was found: %+v", v.Part)
 	}
-	if log, err := os.ReadFile(filepath.Join(v.Kept, "violation1", "n2.err")); err != nil || !strings.Contains(string(log), "ready for connections") {
+	if log, err := os.ReadFile(filepath.Join(v.Kept, "violation1", "n2.err")); err != nil ||
+		!strings.Contains(string(log), "ready for connections") {
 		t.Errorf("of the servers' logs %d bytes were kept: %v", len(log), err)
 	}
 	transcript, err := os.ReadFile(filepath.Join(v.Kept, "transcript.txt"))
-	if err != nil || !strings.Contains(string(transcript), "step 1") || !strings.Contains(v.Repeat, fmt.Sprintf("--seed %d ", v.Seed)) {
+	if err != nil || !strings.Contains(string(transcript), "step 1") ||
+		!strings.Contains(v.Repeat, fmt.Sprintf("--seed %d ", v.Seed)) {
 		t.Errorf("kept in %q: %v; to repeat: %s", v.Kept, err, v.Repeat)
 	}
 }
@@ -152,7 +156,8 @@ func TestErrorsLeaveALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer script.Close()
-	c := campaign{Options: Options{State: filepath.Join(t.TempDir(), StateName), Seed: 7}, lab: &rivals.Lab{}, script: script}
+	c := campaign{Options: Options{State: filepath.Join(t.TempDir(), StateName), Seed: 7}, lab: &rivals.Lab{},
+		script: script}
 	c.part, c.total = c.newPart(), c.newPart()
 	c.failed(errors.New("no hosts can be emulated"))
 	if err := c.note(); err != nil || len(c.total.Errors) != 0 {
@@ -164,10 +169,12 @@ func TestErrorsLeaveALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts, err := ReadState(c.State)
-	if err != nil || len(parts) != 1 || len(parts[0].Errors) != 1 || !strings.Contains(parts[0].Errors[0], "no such link") {
+	if err != nil || len(parts) != 1 || len(parts[0].Errors) != 1 ||
+		!strings.Contains(parts[0].Errors[0], "no such link") {
 		t.Errorf("%+v %v", parts, err)
 	}
-	if v := (Verdict{Part: c.total}); v.OK() || !strings.Contains(v.String(), "NOT SHOWN") || !strings.Contains(v.String(), "no such link") {
+	if v := (Verdict{Part: c.total}); v.OK() || !strings.Contains(v.String(), "NOT SHOWN") ||
+		!strings.Contains(v.String(), "no such link") {
 		t.Error(v)
 	}
 }

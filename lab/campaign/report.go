@@ -129,7 +129,8 @@ func standingOf(path string, parts []Part, seeds []Seeds, b Build) Standing {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return !p.ours() || !b.counts(p.Build) })
 	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	s := sum(parts)
-	out := Standing{File: path, Build: b, Parts: len(parts), Faults: s.Faults, Checks: s.Checks, Acked: s.Writes.Acked, Violations: append([]string{}, s.Violations...)}
+	out := Standing{File: path, Build: b, Parts: len(parts), Faults: s.Faults, Checks: s.Checks, Acked: s.Writes.Acked,
+		Violations: append([]string{}, s.Violations...)}
 	for _, w := range wanted {
 		out.Wanted = append(out.Wanted, Progress{w.what, w.of(s), w.want})
 	}
@@ -163,25 +164,33 @@ func document(parts []Part, seeds []Seeds, b Build, found string) report.Documen
 	slices.SortStableFunc(rivals, func(a, b Part) int { return cmp.Compare(a.System, b.System) })
 	seeds = slices.DeleteFunc(slices.Clone(seeds), func(s Seeds) bool { return !b.counts(s.Build) })
 	d := report.Document{Title: "What fault campaigns have shown", Blocks: []report.Block{
-		report.Text("Made by `trireme-lab verify report` from `" + StateName + "` and `" + CountsName + "`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
+		report.Text("Made by `trireme-lab verify report` from `" + StateName + "` and `" + CountsName +
+			"`; nothing here is typed manually. [What the kit does, how to run it, and what it does not show](README.md)."),
 		standing(current, b),
 	}}
 	d.Blocks = append(d.Blocks, reasons(current, found)...)
-	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts, and the counts required", Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
+	d.Sections = append(d.Sections, report.Section{ID: "counts", Title: "Counts, and the counts required",
+		Blocks: []report.Block{wantedTable(sum(current), seeds), simulated(seeds)}})
 	if len(current) > 0 {
 		d.Sections = append(d.Sections, report.Section{ID: "kinds", Title: "Faults by kind", Blocks: byKind(current)},
 			report.Section{ID: "shapes", Title: "Faults by shape", Blocks: []report.Block{shapeTable(current)}},
 			report.Section{ID: "runs", Title: "Runs", Blocks: []report.Block{runTable(current)}})
 	}
 	if len(older) > 0 {
-		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths", Blocks: append([]report.Block{
-			report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)}, append(byKind(older), reasons(older, found)...)...)})
+		d.Sections = append(d.Sections, report.Section{ID: "older", Title: "Runs of other commit paths",
+			Blocks: append([]report.Block{
+				report.Text("These no longer count: sources on the commit path have changed since."), runTable(older)},
+				append(byKind(older), reasons(older, found)...)...)})
 	}
 	if len(rivals) > 0 {
-		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals", Blocks: []report.Block{
-			report.Text("After each violation the rival was started again. A rival that loses something shows that the checks see it."), rivalTable(rivals)}})
+		d.Sections = append(d.Sections, report.Section{ID: "rivals", Title: "The same campaign against rivals",
+			Blocks: []report.Block{
+				report.Text(
+					"After each violation the rival was started again. A rival that loses something shows that the checks see it."),
+				rivalTable(rivals)}})
 	}
-	d.Sections = append(d.Sections, report.Section{ID: "found", Title: "What was found", Blocks: []report.Block{foundText(found)}})
+	d.Sections = append(d.Sections,
+		report.Section{ID: "found", Title: "What was found", Blocks: []report.Block{foundText(found)}})
 	return d
 }
 
@@ -194,18 +203,23 @@ func standing(current []Part, b Build) report.Block {
 	case len(current) == 0:
 		return report.Text(fmt.Sprintf("No campaign has been run on the present commit path (`%s`) yet.", b.CommitPath))
 	case len(s.Violations) > 0:
-		return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **%d violation(s)**: %s. What the checks found: %s.",
-			b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, len(s.Violations), violationList(s.Violations), problemList(s.Problems)))
+		return report.Text(
+			fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **%d violation(s)**: %s. What the checks found: %s.",
+				b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, len(s.Violations), violationList(s.Violations),
+				problemList(s.Problems)))
 	}
 	besides := ""
 	if s.Undecided > 0 || len(s.Errors) > 0 {
-		besides = fmt.Sprintf(" Not counted: %d faults, because the checkers could not decide %d histories; and what %d campaigns that failed themselves had done since their last check.", s.Uncounted, s.Undecided, len(s.Errors))
+		besides =
+			fmt.Sprintf(" Not counted: %d faults, because the checkers could not decide %d histories; and what %d campaigns that failed themselves had done since their last check.", s.Uncounted, s.Undecided, len(s.Errors))
 	}
 	if s.Faults == 0 || s.Checks == 0 {
-		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath, strings.Join(s.gaps(), ", ")))
+		return report.Text(fmt.Sprintf("**Not shown** on the present commit path (`%s`): %s.", b.CommitPath,
+			strings.Join(s.gaps(), ", ")))
 	}
-	return report.Text(fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, all nodes equal, and the cluster recovered from every fault**.%s",
-		b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, besides))
+	return report.Text(
+		fmt.Sprintf("On the present commit path (`%s`): %d faults, %d checks of everything, %d acknowledged writes, **nothing lost, nothing doubled, all nodes equal, and the cluster recovered from every fault**.%s",
+			b.CommitPath, s.Faults, s.Checks, s.Writes.Acked, besides))
 }
 
 func sum(parts []Part) Part {
@@ -237,12 +251,14 @@ func simulated(seeds []Seeds) report.Block {
 	if len(broken) > 0 {
 		return report.Text(fmt.Sprintf("**The simulation found %d violations**: %s", len(broken), strings.Join(broken, "; ")))
 	}
-	return report.Text(fmt.Sprintf("Simulation: %d different seeds, each of consensus alone and of whole nodes with a model of mysqld; %.0f hours of simulated time, no violation. With mysqld: %d acknowledged transactions, %d promotions that opened writes, %d transactions marked as executed by the judge.",
-		distinct(seeds), hours, with["mysqld"]["acked"], with["mysqld"]["opens"], with["mysqld"]["plugged"]))
+	return report.Text(
+		fmt.Sprintf("Simulation: %d different seeds, each of consensus alone and of whole nodes with a model of mysqld; %.0f hours of simulated time, no violation. With mysqld: %d acknowledged transactions, %d promotions that opened writes, %d transactions marked as executed by the judge.",
+			distinct(seeds), hours, with["mysqld"]["acked"], with["mysqld"]["opens"], with["mysqld"]["plugged"]))
 }
 
 func wantedTable(s Part, seeds []Seeds) report.Block {
-	t := report.Table{Columns: []report.Column{{Title: "figure"}, {Title: "counted", Number: true}, {Title: "wanted", Number: true}, {Title: ""}}}
+	t := report.Table{Columns: []report.Column{{Title: "figure"}, {Title: "counted", Number: true},
+		{Title: "wanted", Number: true}, {Title: ""}}}
 	row := func(what string, n, want int) {
 		verdict := "reached"
 		if n < want {
@@ -271,8 +287,9 @@ func few(n int) report.Cell {
 // byKind: kinds of faults, and how many of them were judged by whether writes went on.
 func byKind(parts []Part) []report.Block {
 	s := sum(parts)
-	return []report.Block{report.Text(fmt.Sprintf("During %d of the faults a majority was intact, so writes had to continue, and did ([limits](README.md#limits)). %d times without writes, and waits for recovery, "+
-		"were not judged, because the machine had no CPU to spare.", s.Demanded, s.Unjudged)), kindTable(s)}
+	return []report.Block{report.Text(
+		fmt.Sprintf("During %d of the faults a majority was intact, so writes had to continue, and did ([limits](README.md#limits)). %d times without writes, and waits for recovery, "+
+			"were not judged, because the machine had no CPU to spare.", s.Demanded, s.Unjudged)), kindTable(s)}
 }
 
 func kindTable(s Part) report.Block {
@@ -308,19 +325,25 @@ func shapeTable(parts []Part) report.Block {
 			counts[[2]string{"named", p.Shape}] += p.Faults
 		}
 	}
-	t := report.Table{Columns: []report.Column{{Title: "what"}, {Title: "value"}, {Title: "faults", Number: true}, {Title: ""}}}
-	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+	t := report.Table{Columns: []report.Column{{Title: "what"}, {Title: "value"}, {Title: "faults", Number: true},
+		{Title: ""}}}
+	for _, k := range slices.SortedFunc(maps.Keys(counts),
+		func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		t.Rows = append(t.Rows, []report.Cell{{Text: k[0]}, {Text: k[1]}, number(counts[k]), few(counts[k])})
 	}
 	return t
 }
 
 func runTable(parts []Part) report.Block {
-	t := report.Table{Columns: []report.Column{{Title: "begun"}, {Title: "build"}, {Title: "shape"}, {Title: "MySQL, kernel, CPUs"}, {Title: "seed"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true},
-		{Title: "leader kills", Number: true}, {Title: "partitions", Number: true}, {Title: "power losses", Number: true}, {Title: "acknowledged", Number: true}, {Title: "violations", Number: true}}}
+	t := report.Table{Columns: []report.Column{{Title: "begun"}, {Title: "build"}, {Title: "shape"},
+		{Title: "MySQL, kernel, CPUs"}, {Title: "seed"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true},
+		{Title: "leader kills", Number: true}, {Title: "partitions", Number: true}, {Title: "power losses", Number: true},
+		{Title: "acknowledged", Number: true}, {Title: "violations", Number: true}}}
 	for _, p := range parts {
-		t.Rows = append(t.Rows, []report.Cell{{Text: p.At.Format("2006-01-02 15:04")}, {Text: p.Build.String()}, {Text: p.Shape}, {Text: fmt.Sprintf("%s, %s, %d", p.Ground.MySQL, p.Ground.Kernel, p.Ground.CPUs)},
-			{Text: fmt.Sprint(p.Seed)}, {Text: fmt.Sprintf("%.0f", p.Minutes)}, number(p.Faults), number(p.LeaderKills), number(p.Partitions), number(p.PowerLosses), {Text: fmt.Sprint(p.Writes.Acked)}, number(len(p.Violations))})
+		t.Rows = append(t.Rows, []report.Cell{{Text: p.At.Format("2006-01-02 15:04")}, {Text: p.Build.String()},
+			{Text: p.Shape}, {Text: fmt.Sprintf("%s, %s, %d", p.Ground.MySQL, p.Ground.Kernel, p.Ground.CPUs)},
+			{Text: fmt.Sprint(p.Seed)}, {Text: fmt.Sprintf("%.0f", p.Minutes)}, number(p.Faults), number(p.LeaderKills),
+			number(p.Partitions), number(p.PowerLosses), {Text: fmt.Sprint(p.Writes.Acked)}, number(len(p.Violations))})
 	}
 	return t
 }
@@ -337,7 +360,9 @@ func (b Build) String() string {
 }
 
 func rivalTable(parts []Part) report.Block {
-	t := report.Table{Columns: []report.Column{{Title: "system"}, {Title: "runs with seeds"}, {Title: "minutes", Number: true}, {Title: "faults", Number: true}, {Title: "acknowledged", Number: true}, {Title: "broken promises", Number: true}, {Title: "what the checks found"}, {Title: "what was broken"}}}
+	t := report.Table{Columns: []report.Column{{Title: "system"}, {Title: "runs with seeds"},
+		{Title: "minutes", Number: true}, {Title: "faults", Number: true}, {Title: "acknowledged", Number: true},
+		{Title: "broken promises", Number: true}, {Title: "what the checks found"}, {Title: "what was broken"}}}
 	for i := 0; i < len(parts); {
 		end := i
 		for end < len(parts) && parts[end].System == parts[i].System {
@@ -350,7 +375,8 @@ func rivalTable(parts []Part) report.Block {
 				seeds = append(seeds, text)
 			}
 		}
-		t.Rows = append(t.Rows, []report.Cell{{Text: title(parts[i].System)}, {Text: strings.Join(seeds, ", ")}, {Text: fmt.Sprintf("%.0f", s.Minutes)}, number(s.Faults), {Text: fmt.Sprint(s.Writes.Acked)},
+		t.Rows = append(t.Rows, []report.Cell{{Text: title(parts[i].System)}, {Text: strings.Join(seeds, ", ")},
+			{Text: fmt.Sprintf("%.0f", s.Minutes)}, number(s.Faults), {Text: fmt.Sprint(s.Writes.Acked)},
 			number(len(s.Violations)), {Text: problemList(s.Problems)}, {Text: violationList(s.Violations)}})
 		i = end
 	}
@@ -422,5 +448,6 @@ func foundText(found string) report.Block {
 	if rows < 3 {
 		return report.Text("Nothing is listed in [" + FoundName + "](" + FoundName + ").")
 	}
-	return report.Text(fmt.Sprintf("%d bugs, each with the seed or test that guards it: [%s](%s).", rows-2, FoundName, FoundName))
+	return report.Text(fmt.Sprintf("%d bugs, each with the seed or test that guards it: [%s](%s).", rows-2, FoundName,
+		FoundName))
 }

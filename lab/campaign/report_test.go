@@ -37,7 +37,8 @@ func TestFalseAlarm(t *testing.T) {
 		t.Errorf("the reason is lost when the commit path changes:\n%s", got)
 	}
 	real := strings.Replace(found, "the disks", "no false alarm: the disks", 1)
-	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, real); strings.Contains(got, "A fault of the kit") || !strings.Contains(got, "The reason, by") {
+	if got := drawn(t, []Part{alarm}, nil, Build{CommitPath: "a"}, real); strings.Contains(got, "A fault of the kit") ||
+		!strings.Contains(got, "The reason, by") {
 		t.Errorf("a bug is told as the kit's fault:\n%s", got)
 	}
 	alarm.At = day.AddDate(0, 0, 1)
@@ -50,20 +51,27 @@ func TestFalseAlarm(t *testing.T) {
 // violation is said first.
 func TestReport(t *testing.T) {
 	rival := part("a", 4, func(p *Part) {
-		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost" + strings.Repeat(" much", 100)}, map[string]int{"acknowledged write lost": 9}
+		p.System, p.Violations, p.Problems = "mgr-eventual", []string{"seed 3: lost" + strings.Repeat(" much", 100)},
+			map[string]int{"acknowledged write lost": 9}
 	})
-	parts := []Part{part("a", 1500, nil), part("a", 600, func(p *Part) { p.PowerLosses = 299 }), part("b", 7000, func(p *Part) { p.PowerLosses = 400 }), rival}
+	parts := []Part{part("a", 1500, nil), part("a", 600, func(p *Part) { p.PowerLosses = 299 }),
+		part("b", 7000, func(p *Part) { p.PowerLosses = 400 }), rival}
 	both := Tops{"raft": {"steps": 5}, "mysqld": {"acked": 70, "opens": 3}}
-	seeds := []Seeds{{From: 0, Count: 300, Build: Build{CommitPath: "a"}, Simulated: 2, Tops: both}, {From: 200, Count: 200, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: both},
-		{From: 900, Count: 10, Build: Build{CommitPath: "b"}, Tops: both}, {From: 700, Count: 100, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: Tops{"raft": {"steps": 5}}}}
+	seeds := []Seeds{{From: 0, Count: 300, Build: Build{CommitPath: "a"}, Simulated: 2, Tops: both},
+		{From: 200, Count: 200, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: both},
+		{From: 900, Count: 10, Build: Build{CommitPath: "b"}, Tops: both},
+		{From: 700, Count: 100, Build: Build{CommitPath: "a"}, Simulated: 1, Tops: Tops{"raft": {"steps": 5}}}}
 	got := drawn(t, parts, seeds, Build{CommitPath: "a"}, "| wrong | by | guard |\n|-|-|-|\n| x | y | z |\n")
-	for _, want := range []string{"2100 faults", "nothing lost", "| leader kills | 2100 | 2000 | reached |", "| power losses | 299 | 300 | 1 missing |", "| partitions | 0 | 500 | 500 missing |",
-		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "400 different seeds", "; 3 hours", "140 acknowledged", "6 promotions", "Runs of other commit paths", "9 × acknowledged write lost", "seed 3: lost much", "…", "1 bugs"} {
+	for _, want := range []string{"2100 faults", "nothing lost", "| leader kills | 2100 | 2000 | reached |",
+		"| power losses | 299 | 300 | 1 missing |", "| partitions | 0 | 500 | 500 missing |",
+		"| seeds of the simulation | 400 | 10000 | 9600 missing |", "400 different seeds", "; 3 hours", "140 acknowledged",
+		"6 promotions", "Runs of other commit paths", "9 × acknowledged write lost", "seed 3: lost much", "…", "1 bugs"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	if present, other, _ := strings.Cut(got, "Runs of other commit paths"); strings.Contains(present, "7000") || strings.Contains(got, "9100") || !strings.Contains(other, "| 7000 |  |") {
+	if present, other, _ := strings.Cut(got, "Runs of other commit paths"); strings.Contains(present, "7000") ||
+		strings.Contains(got, "9100") || !strings.Contains(other, "| 7000 |  |") {
 		t.Errorf("what other builds did is counted:\n%s", got)
 	}
 
@@ -86,19 +94,24 @@ func TestReport(t *testing.T) {
 
 	undecided := part("a", 0, func(p *Part) { p.Undecided, p.Uncounted, p.Errors = 2, 7, []string{"disk full"} })
 	got = drawn(t, []Part{part("a", 3, nil), undecided}, nil, Build{CommitPath: "a"}, "")
-	if !strings.Contains(got, ": 3 faults") || !strings.Contains(got, "Not counted: 7 faults, because the checkers could not decide 2 histories; and what 1 campaigns") {
+	if !strings.Contains(got, ": 3 faults") ||
+		!strings.Contains(got,
+			"Not counted: 7 faults, because the checkers could not decide 2 histories; and what 1 campaigns") {
 		t.Errorf("what is not counted is not said:\n%s", got)
 	}
 
 	parts[0].Violations = []string{"seed 3: a write is lost"}
 	got = drawn(t, parts, nil, Build{CommitPath: "a"}, "")
-	if !strings.Contains(got, "1 violation(s)") || !strings.Contains(got, "a write is lost") || strings.Contains(got, "nothing lost") {
+	if !strings.Contains(got, "1 violation(s)") || !strings.Contains(got, "a write is lost") ||
+		strings.Contains(got, "nothing lost") {
 		t.Errorf("a violation is not said:\n%s", got)
 	}
 	if got = drawn(t, parts, nil, Build{CommitPath: "c"}, ""); !strings.Contains(got, "No campaign has been run on the present commit path") {
 		t.Error(got)
 	}
-	if got = drawn(t, parts, []Seeds{{From: 4, Count: 1, Build: Build{CommitPath: "c"}, Violations: []string{"seed 4: S1"}}}, Build{CommitPath: "c"}, ""); !strings.Contains(got, "The simulation found 1 violations") {
+	if got = drawn(t, parts,
+		[]Seeds{{From: 4, Count: 1, Build: Build{CommitPath: "c"}, Violations: []string{"seed 4: S1"}}},
+		Build{CommitPath: "c"}, ""); !strings.Contains(got, "The simulation found 1 violations") {
 		t.Error(got)
 	}
 }
@@ -126,7 +139,8 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	lines, err := readLines[Seeds](path)
-	if err != nil || len(lines) != 1 || lines[0].From != 5 || distinct(lines) != 3 || lines[0].Tops["raft"]["accepted"] == 0 || lines[0].Tops["mysqld"]["acked"] == 0 {
+	if err != nil || len(lines) != 1 || lines[0].From != 5 || distinct(lines) != 3 ||
+		lines[0].Tops["raft"]["accepted"] == 0 || lines[0].Tops["mysqld"]["acked"] == 0 {
 		t.Errorf("%+v %v", lines, err)
 	}
 }
@@ -152,7 +166,8 @@ func TestCountsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, StateName)
 	line := func(second int64, path string) Part {
-		return Part{At: time.Unix(second, 0).UTC(), System: "trireme", Seed: uint64(second), Build: Build{CommitPath: path}, Faults: 10}
+		return Part{At: time.Unix(second, 0).UTC(), System: "trireme", Seed: uint64(second), Build: Build{CommitPath: path},
+			Faults: 10}
 	}
 	faults := func(path string) (total int) {
 		t.Helper()

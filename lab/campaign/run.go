@@ -57,7 +57,8 @@ type batch struct {
 // check, when ctx does.
 func (c *campaign) batch(ctx context.Context, sys system) error {
 	work := context.WithoutCancel(ctx) // what was begun is ended and checked: each wait has a limit of its own
-	b := &batch{campaign: c, sys: sys, counts: Part{Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}}
+	b := &batch{campaign: c, sys: sys, counts: Part{Counts: map[string]int{}, Problems: map[string]int{},
+		Seconds: map[phase]float64{}}}
 	defer b.close()
 	if err := b.open(work); err != nil {
 		return err
@@ -91,7 +92,8 @@ func (c *campaign) batch(ctx context.Context, sys system) error {
 
 // more reports whether the batch goes on.
 func (b *batch) more(ctx context.Context) bool {
-	return ctx.Err() == nil && (b.Faults == 0 || b.total.Faults+b.counts.Faults < b.Faults) && (b.Time == 0 || time.Since(b.began) < b.Time)
+	return ctx.Err() == nil && (b.Faults == 0 || b.total.Faults+b.counts.Faults < b.Faults) &&
+		(b.Time == 0 || time.Since(b.began) < b.Time)
 }
 
 // timed adds what f takes to a phase.
@@ -104,7 +106,8 @@ func (b *batch) timed(p phase, f func() error) error {
 
 func (b *batch) open(ctx context.Context) error {
 	return b.timed(phaseChecks, func() (err error) {
-		cfg := verify.SetConfig{Login: b.sys.Login(), Seed: b.Seed, Clients: b.Clients, Dir: filepath.Join(b.dir, "histories")}
+		cfg := verify.SetConfig{Login: b.sys.Login(), Seed: b.Seed, Clients: b.Clients,
+			Dir: filepath.Join(b.dir, "histories")}
 		if err := os.RemoveAll(cfg.Dir); err != nil { // the batch before was checked
 			return err
 		}
@@ -240,7 +243,8 @@ func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after r
 		ended, killed := time.Now(), leadersKilled(strikes)
 		if err := b.within(ctx, writeLimit, errViolated, "no node took over", func(ctx context.Context) (err error) {
 			after, err = b.sys.Leader(ctx)
-			old := slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term }) && !b.w.Meter().AckedSince(ended.Add(sameLeader))
+			old := slices.ContainsFunc(killed, func(term uint64) bool { return after.Term <= term }) && !b.w.Meter().
+				AckedSince(ended.Add(sameLeader))
 			if err == nil && (!after.Open || old) {
 				err = fmt.Errorf("%q leads term %d", after.Name, after.Term)
 			}
@@ -354,7 +358,8 @@ const leastPartition = time.Second
 // leadersKilled are the terms that kills ended: each once, however many faults hit its leader.
 func leadersKilled(strikes []*strike) (terms []uint64) {
 	for _, st := range strikes {
-		if st.err == nil && kindOf(st.fault.Kind).class == classKill && slices.Contains(st.hosts, st.lead.Name) && !slices.Contains(terms, st.lead.Term) {
+		if st.err == nil && kindOf(st.fault.Kind).class == classKill && slices.Contains(st.hosts, st.lead.Name) &&
+			!slices.Contains(terms, st.lead.Term) {
 			terms = append(terms, st.lead.Term)
 		}
 	}
@@ -440,7 +445,8 @@ func (b *batch) compareLeader(ctx context.Context) error {
 		return err
 	}
 	defer verify.CloseEndpoints(nodes)
-	return b.compare(ctx, slices.DeleteFunc(slices.Clone(nodes), func(n verify.Endpoint) bool { return n.Name != lead.Name }))
+	return b.compare(ctx,
+		slices.DeleteFunc(slices.Clone(nodes), func(n verify.Endpoint) bool { return n.Name != lead.Name }))
 }
 
 // compare everything that some nodes hold, the writers having stopped.
@@ -481,7 +487,8 @@ func (b *batch) transcribe(s Step, before rivals.Lead, strikes []*strike, err er
 		}
 		parts = append(parts, text)
 	}
-	fmt.Fprintf(b.script, "%s step %d, %s leads term %d: %s", b.clock(), s.Number, before.Name, before.Term, strings.Join(parts, " + "))
+	fmt.Fprintf(b.script, "%s step %d, %s leads term %d: %s", b.clock(), s.Number, before.Name, before.Term,
+		strings.Join(parts, " + "))
 	if err != nil {
 		fmt.Fprintf(b.script, ": %v", err)
 	}
@@ -497,7 +504,8 @@ const mostUnjudged = 5
 // within waits until f is satisfied. If it is not within the limit, the error is otherwise, what went wrong, and f's
 // last one. A broken promise is one if the machine had CPU to spare: a wait that it had none for is counted, said, and
 // made again.
-func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error, wrong string, f func(context.Context) error) error {
+func (b *batch) within(ctx context.Context, limit time.Duration, otherwise error, wrong string,
+	f func(context.Context) error) error {
 	for waits := 1; ; waits++ {
 		from := time.Now()
 		limited, cancel := context.WithTimeout(ctx, limit)

@@ -109,14 +109,16 @@ func TestScheduleCoversAll(t *testing.T) {
 			}
 		}
 	}
-	if pairs < len(steps)/20 || pairs > len(steps)/4 || lags < pairs/3 || lags > pairs*2/3 || healthy < len(steps)/40 || healthy > len(steps)/10 {
+	if pairs < len(steps)/20 || pairs > len(steps)/4 || lags < pairs/3 || lags > pairs*2/3 || healthy < len(steps)/40 ||
+		healthy > len(steps)/10 {
 		t.Errorf("%d pairs, %d of them with a lag, and %d waits for health in %d steps", pairs, lags, healthy, len(steps))
 	}
 	if demands < lasting/5 || demands > lasting/3 {
 		t.Errorf("writes are demanded of %d of %d faults", demands, lasting)
 	}
 	// 2,000 leader kills, 500 partitions, 300 power losses
-	if p, l := classes[classPartition], classes[classPower]; leaders*500 > p*2000*2 || p*2000 < leaders*500 || l*2000 < leaders*300 {
+	if p, l := classes[classPartition], classes[classPower]; leaders*500 > p*2000*2 || p*2000 < leaders*500 ||
+		l*2000 < leaders*300 {
 		t.Errorf("%d kills of leaders, %d partitions, %d power losses", leaders, p, l)
 	}
 }

@@ -99,7 +99,8 @@ func Simulate(ctx context.Context, s Simulation) (Seeds, error) {
 				return total, errors.Join(err, serr)
 			}
 		}
-		fmt.Fprintf(s.Say, "%d seeds from %d on, %.1f hours simulated in %.1f minutes: %d violations\n", total.Count, total.From, total.Simulated, total.Minutes, len(total.Violations))
+		fmt.Fprintf(s.Say, "%d seeds from %d on, %.1f hours simulated in %.1f minutes: %d violations\n", total.Count,
+			total.From, total.Simulated, total.Minutes, len(total.Violations))
 		if err != nil {
 			return total, err
 		}
@@ -113,16 +114,19 @@ func (s Simulation) chunk(ctx context.Context, from uint64, n int) (Seeds, error
 	out := Seeds{From: from, Count: n, Build: s.Build, Tops: Tops{}}
 	var failed error
 	for _, top := range tops {
-		t, err := sim.Campaign(ctx, sim.CampaignOptions{From: from, Seeds: n, Jobs: s.Jobs, Options: sim.Options{Top: top.make}})
+		t, err := sim.Campaign(ctx, sim.CampaignOptions{From: from, Seeds: n, Jobs: s.Jobs,
+			Options: sim.Options{Top: top.make}})
 		if err != nil && !errors.Is(err, sim.ErrFailed) {
 			return out, err
 		}
 		failed = errors.Join(failed, err)
-		out.Count, out.Minutes, out.Simulated = min(out.Count, t.Seeds), out.Minutes+t.Took.Minutes(), out.Simulated+t.Simulated.Hours()
+		out.Count, out.Minutes, out.Simulated = min(out.Count, t.Seeds), out.Minutes+t.Took.Minutes(),
+			out.Simulated+t.Simulated.Hours()
 		out.Tops[top.name] = t.Counts
 		for _, f := range t.Failures {
 			out.Violations = append(out.Violations, fmt.Sprintf("seed %d with %s: %s: %s", f.Seed, top.name, f.Rule, f.Text))
-			fmt.Fprintf(s.Say, "seed %d with %s breaks %s: %s\n%s\nThe same again: trireme-lab verify sim --from %d --seeds 1\n", f.Seed, top.name, f.Rule, f.Text, f.Trace, f.Seed)
+			fmt.Fprintf(s.Say, "seed %d with %s breaks %s: %s\n%s\nThe same again: trireme-lab verify sim --from %d --seeds 1\n",
+				f.Seed, top.name, f.Rule, f.Text, f.Trace, f.Seed)
 		}
 	}
 	out.At = time.Now().UTC().Truncate(time.Second)
@@ -138,7 +142,9 @@ func (s *Seeds) idle() error {
 		return nil
 	}
 	if none := s.Tops["mysqld"].Missing(); len(none) > 0 {
-		return fmt.Errorf("%d seeds from %d on with mysqld never had: %s; they are not counted, and the simulation is at fault", s.Count, s.From, strings.Join(none, ", "))
+		return fmt.Errorf(
+			"%d seeds from %d on with mysqld never had: %s; they are not counted, and the simulation is at fault", s.Count,
+			s.From, strings.Join(none, ", "))
 	}
 	return nil
 }

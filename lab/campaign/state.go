@@ -67,7 +67,8 @@ type Ground struct {
 }
 
 func (c *campaign) newPart() Part {
-	p := Part{At: time.Now().UTC().Truncate(time.Second), System: c.System, Seed: c.Seed, Kinds: c.Kinds, Build: c.Build, Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}
+	p := Part{At: time.Now().UTC().Truncate(time.Second), System: c.System, Seed: c.Seed, Kinds: c.Kinds, Build: c.Build,
+		Counts: map[string]int{}, Problems: map[string]int{}, Seconds: map[phase]float64{}}
 	disks := "plain"
 	if c.needs(needsDisks) {
 		disks = "fault"

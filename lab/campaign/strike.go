@@ -123,7 +123,8 @@ func (s system) hit(ctx context.Context, f Fault, lead rivals.Lead) *strike {
 }
 
 // faultsOfLab are those that a system knows how to make itself.
-var faultsOfLab = map[Kind]rivals.Fault{KillMySQL: rivals.KillMySQL, KillDaemon: rivals.KillDaemon, KillHost: rivals.KillHost, KillGroup: rivals.KillHost, StopMySQL: rivals.StopMySQL, StopDaemon: rivals.StopDaemon,
+var faultsOfLab = map[Kind]rivals.Fault{KillMySQL: rivals.KillMySQL, KillDaemon: rivals.KillDaemon,
+	KillHost: rivals.KillHost, KillGroup: rivals.KillHost, StopMySQL: rivals.StopMySQL, StopDaemon: rivals.StopDaemon,
 	StopHost: rivals.StopHost, Switchover: rivals.Switchover, Replace: rivals.Replace, Reseed: rivals.Reseed}
 
 // do has the system make the fault on each of the hosts. One where it could not be made, because what it hits was dead

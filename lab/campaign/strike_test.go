@@ -102,7 +102,8 @@ func TestStrikes(t *testing.T) {
 	made.fail = "n1"
 	missed := s.hit(ctx, Fault{Kind: KillMySQL, Whom: Leader}, rivals.Lead{Name: "n1"})
 	some := s.hit(ctx, Fault{Kind: KillGroup, Whom: All}, rivals.Lead{Name: "n1"})
-	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil || !slices.Equal(some.hosts, []string{"n2", "n3"}) {
+	if err := endAll(ctx, []*strike{missed, some}); err != nil || !errors.Is(missed.err, errMissed) || some.err != nil ||
+		!slices.Equal(some.hosts, []string{"n2", "n3"}) {
 		t.Errorf("%v, %v, %v %v", err, missed.err, some.err, some.hosts)
 	}
 	made.absent = "n2" // another fault has it replaced just then
@@ -125,7 +126,8 @@ func TestOverlaps(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"node replaced n3", "mysqld frozen n1", "host frozen n1", "host frozen n2", "host frozen n3", "end of host frozen n1", "end of host frozen n2", "end of host frozen n3", "end of node replaced n3"}
+	want := []string{"node replaced n3", "mysqld frozen n1", "host frozen n1", "host frozen n2", "host frozen n3",
+		"end of host frozen n1", "end of host frozen n2", "end of host frozen n3", "end of node replaced n3"}
 	if !slices.Equal(made.done, want) {
 		t.Errorf("%q, want %q", made.done, want)
 	}
@@ -160,7 +162,8 @@ func TestCount(t *testing.T) {
 		return &strike{fault: Fault{Kind: Isolate}, whom: Leader, hosts: []string{"n1"}, at: at, ended: at.Add(d)}
 	}
 	dark := func(lost ...string) *strike {
-		return &strike{fault: Fault{Kind: Power}, whom: Leader, hosts: []string{"n1"}, lost: lost, at: at, ended: at.Add(time.Second)}
+		return &strike{fault: Fault{Kind: Power}, whom: Leader, hosts: []string{"n1"}, lost: lost, at: at,
+			ended: at.Add(time.Second)}
 	}
 	for _, c := range []struct {
 		what    string
@@ -171,9 +174,11 @@ func TestCount(t *testing.T) {
 		{"a leader", []*strike{kill("n1")}, next, [4]int{1, 1, 0, 0}},
 		{"a leader, unnoticed", []*strike{kill("n1")}, before, [4]int{1, 0, 0, 0}},
 		{"a leader that is hit twice", []*strike{kill("n1"), kill("n1", "n3")}, next, [4]int{2, 1, 0, 0}},
-		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"}, lead: next}}, rivals.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
+		{"two leaders, one after the other", []*strike{kill("n1"), {fault: Fault{Kind: KillMySQL}, hosts: []string{"n2"},
+			lead: next}}, rivals.Lead{Name: "n1", Term: 5}, [4]int{2, 2, 0, 0}},
 		{"all but the leader, who was dead", []*strike{kill("n2", "n3")}, next, [4]int{1, 0, 0, 0}},
-		{"a leader who was dead", []*strike{{fault: Fault{Kind: KillMySQL}, hosts: []string{"n1"}, lead: before, err: errMissed}}, next, [4]int{}},
+		{"a leader who was dead", []*strike{{fault: Fault{Kind: KillMySQL}, hosts: []string{"n1"}, lead: before,
+			err: errMissed}}, next, [4]int{}},
 		{"a partition that lasted", []*strike{cut(leastPartition)}, next, [4]int{1, 0, 1, 0}},
 		{"a short one", []*strike{cut(leastPartition - 1)}, next, [4]int{1, 0, 0, 0}},
 		{"disks without power", []*strike{dark("n1")}, next, [4]int{1, 0, 0, 1}},
@@ -187,7 +192,8 @@ func TestCount(t *testing.T) {
 	}
 	p := Part{Faults: 3, LeaderKills: 2, Partitions: 1, PowerLosses: 1, Counts: map[string]int{"power all": 1}, Checks: 1}
 	p.discount()
-	if p.Uncounted != 3 || p.Faults+p.LeaderKills+p.Partitions+p.PowerLosses+len(p.Counts) != 0 || p.Checks != 1 || p.empty() {
+	if p.Uncounted != 3 || p.Faults+p.LeaderKills+p.Partitions+p.PowerLosses+len(p.Counts) != 0 || p.Checks != 1 ||
+		p.empty() {
 		t.Errorf("%+v", p)
 	}
 }

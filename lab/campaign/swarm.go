@@ -127,7 +127,8 @@ func (o *Options) drawSwarm() {
 		"nodes": fmt.Sprint(o.Nodes), "loggers": fmt.Sprint(o.Loggers), "learners": fmt.Sprint(o.Learners),
 		"durability": o.Durability, "topology": o.Topology, "sessions": sessions, "level": level,
 		"compression": compression, "encryption": encryption, "cache": cache, "chunk": chunk,
-		"rate": rate, "instrumented": instrumented, "pairs": fmt.Sprintf("%d %%", s.pairs/10*10), "kinds": fmt.Sprint(len(o.Kinds)),
+		"rate": rate, "instrumented": instrumented, "pairs": fmt.Sprintf("%d %%", s.pairs/10*10),
+		"kinds": fmt.Sprint(len(o.Kinds)),
 	}
 	o.drawn = s
 }

@@ -28,7 +28,8 @@ func TestSwarm(t *testing.T) {
 	seen := map[string]int{}
 	for seed := uint64(1); seed <= 300; seed++ {
 		o := draw(t, Options{Seed: seed})
-		if again := draw(t, Options{Seed: seed}); !reflect.DeepEqual(again.drawn.settings, o.drawn.settings) || !slices.Equal(again.Kinds, o.Kinds) {
+		if again := draw(t, Options{Seed: seed}); !reflect.DeepEqual(again.drawn.settings, o.drawn.settings) ||
+			!slices.Equal(again.Kinds, o.Kinds) {
 			t.Fatalf("seed %d chooses %v and %v", seed, o.drawn, again.drawn)
 		}
 		for what, value := range o.drawn.settings {
@@ -58,15 +59,19 @@ func TestSwarm(t *testing.T) {
 			t.Errorf("%s is in %d of 300 swarms, which is not three in four", k, n)
 		}
 	}
-	for _, want := range []string{"nodes 3", "nodes 5", "loggers 0", "loggers 1", "loggers 2", "loggers 3", "learners 0", "learners 1", "durability log", "durability double", "topology lan",
-		"topology two-regions", "sessions pass", "sessions carry", "level EVENTUAL", "level BEFORE", "level AFTER", "level BEFORE_AND_AFTER", "level BEFORE_ON_PRIMARY_FAILOVER",
-		"compression off", "compression auto", "compression always", "encryption on", "encryption off", "cache 1MiB", "cache 64MiB", "chunk 4KiB", "chunk 16MiB", "pairs 0 %", "pairs 40 %"} {
+	for _, want := range []string{"nodes 3", "nodes 5", "loggers 0", "loggers 1", "loggers 2", "loggers 3", "learners 0",
+		"learners 1", "durability log", "durability double", "topology lan", "topology two-regions", "sessions pass",
+		"sessions carry", "level EVENTUAL", "level BEFORE", "level AFTER", "level BEFORE_AND_AFTER",
+		"level BEFORE_ON_PRIMARY_FAILOVER", "compression off", "compression auto", "compression always", "encryption on",
+		"encryption off", "cache 1MiB", "cache 64MiB", "chunk 4KiB", "chunk 16MiB", "pairs 0 %", "pairs 40 %"} {
 		if seen[want] == 0 {
 			t.Errorf("%s never comes up; there are %v", want, seen)
 		}
 	}
-	free, named := draw(t, Options{Seed: 5}), draw(t, Options{Seed: 5, Nodes: 5, Topology: "10ms", Kinds: []Kind{Power, Isolate}})
-	if named.Nodes != 5 || named.Topology != "10ms" || len(named.Kinds) != 2 || named.drawn.settings["cache"] != free.drawn.settings["cache"] ||
+	free, named := draw(t, Options{Seed: 5}),
+		draw(t, Options{Seed: 5, Nodes: 5, Topology: "10ms", Kinds: []Kind{Power, Isolate}})
+	if named.Nodes != 5 || named.Topology != "10ms" || len(named.Kinds) != 2 ||
+		named.drawn.settings["cache"] != free.drawn.settings["cache"] ||
 		named.Command() != "trireme-lab verify cluster --seed 5 --swarm --nodes 5 --topology 10ms --faults-of power,isolate" {
 		t.Errorf("%v: %s", named.drawn, named.Command())
 	}
@@ -141,13 +146,15 @@ func TestKeysOfASwarm(t *testing.T) {
 func TestReportCountsKindsAndShapes(t *testing.T) {
 	b := Build{CommitPath: "p"}
 	part := func(nodes string, isolated int) Part {
-		return Part{System: "trireme", Build: b, Faults: isolated, Checks: 1, Demanded: 3, Drawn: map[string]string{"nodes": nodes}, Counts: map[string]int{"isolate leader": isolated}}
+		return Part{System: "trireme", Build: b, Faults: isolated, Checks: 1, Demanded: 3,
+			Drawn: map[string]string{"nodes": nodes}, Counts: map[string]int{"isolate leader": isolated}}
 	}
 	var text strings.Builder
 	if err := document([]Part{part("3", 80), part("3", 30), part("5", 40)}, nil, b, "").Markdown(&text, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| nodes | 3 | 110 |", "| nodes | 5 | 40 | below 100 |", "150 |  |", "| 0 | below 100 |", "During 9 of the faults"} {
+	for _, want := range []string{"| nodes | 3 | 110 |", "| nodes | 5 | 40 | below 100 |", "150 |  |", "| 0 | below 100 |",
+		"During 9 of the faults"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in the report:\n%s", want, text.String())
 		}

@@ -16,15 +16,18 @@ func (v Verdict) String() string {
 			fmt.Fprintln(&b, line)
 		}
 	}
-	fmt.Fprintf(&b, "%d faults in %.0f minutes (%.1f a minute; %d more were missed): %d leader kills, %d partitions, %d power losses\n", v.Faults, v.Minutes, float64(v.Faults)/max(v.Minutes, 1.0/60), v.Missed,
-		v.LeaderKills, v.Partitions, v.PowerLosses)
-	fmt.Fprintf(&b, "During %d of them a majority was intact, so writes had to continue; %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
+	fmt.Fprintf(&b,
+		"%d faults in %.0f minutes (%.1f a minute; %d more were missed): %d leader kills, %d partitions, %d power losses\n",
+		v.Faults, v.Minutes, float64(v.Faults)/max(v.Minutes, 1.0/60), v.Missed, v.LeaderKills, v.Partitions, v.PowerLosses)
+	fmt.Fprintf(&b,
+		"During %d of them a majority was intact, so writes had to continue; %d times without writes, and waits for recovery, were not judged, because the machine had no CPU to spare\n", v.Demanded, v.Unjudged)
 	var spent []string
 	for _, p := range slices.Sorted(maps.Keys(v.Seconds)) {
 		spent = append(spent, fmt.Sprintf("%s %.0f s", p, v.Seconds[p]))
 	}
 	fmt.Fprintf(&b, "Time: %s\n", strings.Join(spent, ", "))
-	fmt.Fprintf(&b, "%d writes: %d acknowledged, %d without an answer, %d refused; everything compared %d times\n", v.Writes.Attempts, v.Writes.Acked, v.Writes.Unknown, v.Writes.Failed, v.Checks)
+	fmt.Fprintf(&b, "%d writes: %d acknowledged, %d without an answer, %d refused; everything compared %d times\n",
+		v.Writes.Attempts, v.Writes.Acked, v.Writes.Unknown, v.Writes.Failed, v.Checks)
 	if v.Unread > 0 {
 		fmt.Fprintf(&b, "%d of these could look up nothing in the log\n", v.Unread)
 	}
@@ -33,7 +36,8 @@ func (v Verdict) String() string {
 	}
 	switch gaps := v.gaps(); {
 	case v.OK():
-		fmt.Fprintln(&b, "VERDICT: nothing acknowledged is lost, all nodes are equal, and the cluster recovered from every fault.")
+		fmt.Fprintln(&b,
+			"VERDICT: nothing acknowledged is lost, all nodes are equal, and the cluster recovered from every fault.")
 	case len(v.Violations) == 0:
 		fmt.Fprintf(&b, "VERDICT: NOT SHOWN: %s.\n", strings.Join(gaps, ", "))
 	default:

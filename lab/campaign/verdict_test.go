@@ -20,7 +20,8 @@ func TestVerdict(t *testing.T) {
 	} {
 		v := Verdict{Part: c.part}
 		got := v.String()
-		if !strings.Contains(got, c.want) || strings.Count(got, "VERDICT") != 1 || v.OK() != strings.HasPrefix(c.want, "nothing") {
+		if !strings.Contains(got, c.want) || strings.Count(got, "VERDICT") != 1 ||
+			v.OK() != strings.HasPrefix(c.want, "nothing") {
 			t.Errorf("%+v: %v\n%s", c.part, v.OK(), got)
 		}
 	}

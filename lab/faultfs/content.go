@@ -178,7 +178,8 @@ func (c *content) settle() {
 	}
 	last := len(c.pending) - 1
 	ch := c.pending[last]
-	if ch.size != ch.was || slices.ContainsFunc(c.pending[:last], func(o change) bool { return o.off < ch.off+ch.n && ch.off < o.off+o.n }) {
+	if ch.size != ch.was ||
+		slices.ContainsFunc(c.pending[:last], func(o change) bool { return o.off < ch.off+ch.n && ch.off < o.off+o.n }) {
 		return
 	}
 	c.written(c.pending[last:])

@@ -141,7 +141,8 @@ func (w *world) Symlink(_ <-chan struct{}, header *fuse.InHeader, to, name strin
 	return w.add(header.NodeId, name, unix.S_IFLNK|0o777, header.Owner, to, out)
 }
 
-func (w *world) add(in uint64, name string, mode uint32, owner fuse.Owner, target string, out *fuse.EntryOut) fuse.Status {
+func (w *world) add(in uint64, name string, mode uint32, owner fuse.Owner, target string,
+	out *fuse.EntryOut) fuse.Status {
 	if s := w.begin(Names|Grow, w.pathOf(in, name), Count{Names: 1}); s != fuse.OK {
 		return s
 	}

@@ -319,7 +319,8 @@ func TestFaults(t *testing.T) {
 		{"fsync", faultfs.Fault{Path: "fi*", Ops: faultfs.Fsync, Err: syscall.EIO}, file.Sync, unix.EIO},
 		{"full, in place", faultfs.Full("a"), func() error { return write(0) }, nil},
 		{"full, growing", faultfs.Full("a"), func() error { return write(4096) }, unix.ENOSPC},
-		{"full, fallocate", faultfs.Full("a"), func() error { return unix.Fallocate(int(file.Fd()), 0, 0, 1<<20) }, unix.ENOSPC},
+		{"full, fallocate", faultfs.Full("a"), func() error { return unix.Fallocate(int(file.Fd()), 0, 0, 1<<20) },
+			unix.ENOSPC},
 		{"read-only", faultfs.ReadOnly("a"), func() error { return os.Remove(f.path("a/b/file")) }, unix.EROFS},
 		{"skipped", faultfs.Fault{Ops: faultfs.Write, Err: syscall.EIO, Skip: 1}, func() error { return write(0) }, nil},
 	} {
@@ -398,7 +399,8 @@ func TestCounts(t *testing.T) {
 	f.ok(err)
 	for pattern, want := range map[string]faultfs.Count{
 		"log": {Writes: 5, WriteBytes: 25, Fsyncs: 5, Names: 1}, "dsync": {Writes: 5, WriteBytes: 25, Fsyncs: 5, Names: 1},
-		"direct": {Writes: 5, WriteBytes: 5 * 512, Fsyncs: 5, Names: 1}, "d*": {Writes: 10, WriteBytes: 25 + 5*512, Fsyncs: 10, Names: 2},
+		"direct": {Writes: 5, WriteBytes: 5 * 512, Fsyncs: 5, Names: 1}, "d*": {Writes: 10, WriteBytes: 25 + 5*512,
+			Fsyncs: 10, Names: 2},
 	} {
 		if got := counts.Sum(pattern); got != want {
 			t.Errorf("%s: %+v, not %+v", pattern, got, want)

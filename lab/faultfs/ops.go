@@ -57,8 +57,9 @@ type handle struct {
 }
 
 func newWorld(o Options, backing string) *world {
-	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), noCache: o.NoCache, takeAll: o.TakeAll, tree: newTree(o.Names, backing), handles: map[uint64]*handle{},
-		faults: newFaults(), rnd: rand.New(rand.NewPCG(o.Seed, 0))}
+	return &world{RawFileSystem: fuse.NewDefaultRawFileSystem(), dark: make(chan struct{}), noCache: o.NoCache,
+		takeAll: o.TakeAll, tree: newTree(o.Names, backing), handles: map[uint64]*handle{}, faults: newFaults(),
+		rnd: rand.New(rand.NewPCG(o.Seed, 0))}
 }
 
 // powerOff ends all operations, and leaves what a disk may have.
@@ -295,7 +296,8 @@ func (w *world) StatFs(_ <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut
 	if err := unix.Statfs(w.tree.backing, &st); err != nil {
 		return status(err)
 	}
-	out.Blocks, out.Bfree, out.Bavail, out.Bsize, out.Frsize = st.Blocks, st.Bfree, st.Bavail, uint32(st.Bsize), uint32(st.Frsize)
+	out.Blocks, out.Bfree, out.Bavail, out.Bsize, out.Frsize = st.Blocks, st.Bfree, st.Bavail, uint32(st.Bsize),
+		uint32(st.Frsize)
 	out.Files, out.Ffree, out.NameLen = st.Files, st.Ffree, uint32(st.Namelen)
 	if w.faults.full(w.pathOf(in.NodeId, "")) {
 		out.Bfree, out.Bavail = 0, 0

@@ -22,7 +22,8 @@ func TestWithin(t *testing.T) {
 		t.Errorf("asked %d times: %v", asked, err)
 	}
 	never := func(context.Context) error { return soon }
-	if err := Within(t.Context(), time.Millisecond, "a word", never); !errors.Is(err, soon) || !strings.Contains(err.Error(), "a word") {
+	if err := Within(t.Context(), time.Millisecond, "a word", never); !errors.Is(err, soon) ||
+		!strings.Contains(err.Error(), "a word") {
 		t.Errorf("never: %v", err)
 	}
 }

@@ -65,7 +65,8 @@ func TestLogTicks(t *testing.T) {
 			t.Fatalf("%v to %v: %v", lo, hi, ticks)
 		}
 	})
-	if got := logTicks(90, 23000); !slices.Equal(got, []float64{50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000}) {
+	if got := logTicks(90, 23000); !slices.Equal(got, []float64{50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000,
+		50000}) {
 		t.Error(got)
 	}
 }
@@ -86,7 +87,8 @@ func TestPositionAxis(t *testing.T) {
 	for i := range 300 {
 		seconds = append(seconds, float64(i))
 	}
-	if a := positionAxis(seconds, false); a.lo != 0 || a.hi != 300 || !slices.Equal(a.labels, []string{"0", "50", "100", "150", "200", "250", "300"}) {
+	if a := positionAxis(seconds, false); a.lo != 0 || a.hi != 300 ||
+		!slices.Equal(a.labels, []string{"0", "50", "100", "150", "200", "250", "300"}) {
 		t.Error(a)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,7 +99,8 @@ func TestPositionAxis(t *testing.T) {
 		}
 		values := rapid.SliceOfN(rapid.Float64Range(from, 1e6), 1, 40).Draw(t, "values")
 		a := positionAxis(values, log)
-		if !(a.lo < a.hi) || a.lo > slices.Min(values) || a.hi < slices.Max(values) || len(a.ticks) != len(a.labels) || len(a.ticks) > maxTicks {
+		if !(a.lo < a.hi) || a.lo > slices.Min(values) || a.hi < slices.Max(values) || len(a.ticks) != len(a.labels) ||
+			len(a.ticks) > maxTicks {
 			t.Fatalf("%+v", a)
 		}
 	})
@@ -105,7 +108,8 @@ func TestPositionAxis(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0", 1: "1", -2: "−2", 999: "999", 1000: "1,000", -1234567: "−1,234,567", 0.25: "0.25", 12.345: "12.35", 0.000012: "1.2e-05", 1e21: "1e+21", 999.9: "999.9",
+		0: "0", 1: "1", -2: "−2", 999: "999", 1000: "1,000", -1234567: "−1,234,567", 0.25: "0.25", 12.345: "12.35",
+		0.000012: "1.2e-05", 1e21: "1e+21", 999.9: "999.9",
 	} {
 		if got := number(v); got != want {
 			t.Errorf("%v: %q, want %q", v, got, want)

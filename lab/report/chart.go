@@ -61,8 +61,10 @@ func (c Chart) figure(id string, styles map[string]style, size size, keyed bool)
 	if !d.direct && !d.keyed {
 		b.WriteString(d.legend())
 	}
-	fmt.Fprintf(&b, "<div class=\"scroll\"><svg viewBox=\"0 0 %s %s\" role=\"img\" aria-labelledby=\"%s-t %s-d\">", px(size.width), px(d.height), id, id)
-	fmt.Fprintf(&b, "<title id=\"%s-t\">%s</title><desc id=\"%s-d\">%s</desc>", id, escape(c.Title), id, escape(d.description()))
+	fmt.Fprintf(&b, "<div class=\"scroll\"><svg viewBox=\"0 0 %s %s\" role=\"img\" aria-labelledby=\"%s-t %s-d\">",
+		px(size.width), px(d.height), id, id)
+	fmt.Fprintf(&b, "<title id=\"%s-t\">%s</title><desc id=\"%s-d\">%s</desc>", id, escape(c.Title), id,
+		escape(d.description()))
 	b.WriteString(d.String())
 	b.WriteString("</svg></div>\n")
 	if len(empty) > 0 && len(d.series) > 0 {
@@ -154,7 +156,8 @@ func (d *drawing) errorBar(p Point, x float64) {
 		return
 	}
 	from, to := d.y.at(d.y.clamp(low)), d.y.at(d.y.clamp(high))
-	path := fmt.Sprintf("M%s %sV%sM%s %sH%sM%s %sH%s", px(x), px(from), px(to), px(x-3), px(from), px(x+3), px(x-3), px(to), px(x+3))
+	path := fmt.Sprintf("M%s %sV%sM%s %sH%sM%s %sH%s", px(x), px(from), px(to), px(x-3), px(from), px(x+3), px(x-3),
+		px(to), px(x+3))
 	fmt.Fprintf(d, `<path class="spread" d="%s"/>`, path)
 }
 
@@ -182,7 +185,8 @@ func (d *drawing) legend() string {
 		if s.Ours {
 			class = ` class="ours"`
 		}
-		fmt.Fprintf(&b, `<li%s><svg width="22" height="14" aria-hidden="true">%s</svg>%s</li>`, class, item.String(), escape(s.Name))
+		fmt.Fprintf(&b, `<li%s><svg width="22" height="14" aria-hidden="true">%s</svg>%s</li>`, class, item.String(),
+			escape(s.Name))
 	}
 	if b.Len() == 0 {
 		return ""

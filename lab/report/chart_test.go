@@ -52,7 +52,8 @@ func TestOddCharts(t *testing.T) {
 		"single at zero": {chart: one(false, points(0)), moves: 1, marks: 1},
 		"all zeros":      {chart: one(false, points(0, 0, 0)), moves: 1, marks: 3},
 		"negative":       {chart: one(false, points(-5, -7)), moves: 1, marks: 2, wantsLabel: "−8"},
-		"log with zeros": {chart: one(true, []Point{{1, 0, 0, 0}, {0, 3, 0, 0}, {-1, 4, 0, 0}, {2, 5, 0, 9}, {4, 6, 0, 0}}), moves: 1, marks: 2, wantsLabel: "2"},
+		"log with zeros": {chart: one(true, []Point{{1, 0, 0, 0}, {0, 3, 0, 0}, {-1, 4, 0, 0}, {2, 5, 0, 9}, {4, 6, 0, 0}}),
+			moves: 1, marks: 2, wantsLabel: "2"},
 		"no points":      {chart: one(false, nil), nothing: true},
 		"no series":      {chart: Chart{Title: "T"}, nothing: true},
 		"only NaN":       {chart: one(false, points(nan, nan)), nothing: true},
@@ -86,13 +87,15 @@ func TestOddCharts(t *testing.T) {
 // TestInsidePlot draws any chart and looks for points outside of the picture.
 func TestInsidePlot(t *testing.T) {
 	coordinate := regexp.MustCompile(` (c?[xy][12]?|width|height)="([^"]*)"`)
-	value := rapid.OneOf(rapid.Float64Range(-1e9, 1e9), rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(-1), 1e300, 1e-300, 1e99, 1e-99}))
+	value := rapid.OneOf(rapid.Float64Range(-1e9, 1e9), rapid.Float64Range(0, 1),
+		rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(-1), 1e300, 1e-300, 1e99, 1e-99}))
 	rapid.Check(t, func(rt *rapid.T) {
 		c := Chart{Title: "T", X: "x", Y: "y", LogX: rapid.Bool().Draw(rt, "logX"), LogY: rapid.Bool().Draw(rt, "logY")}
 		for i := range rapid.IntRange(0, 12).Draw(rt, "series") {
 			s := Series{Name: fmt.Sprint("series ", i), Ours: rapid.Bool().Draw(rt, "ours")}
 			for range rapid.IntRange(0, 3).Draw(rt, "points") {
-				s.Points = append(s.Points, Point{value.Draw(rt, "x"), value.Draw(rt, "y"), value.Draw(rt, "low"), value.Draw(rt, "high")})
+				s.Points = append(s.Points, Point{value.Draw(rt, "x"), value.Draw(rt, "y"), value.Draw(rt, "low"),
+					value.Draw(rt, "high")})
 			}
 			c.Series = append(c.Series, s)
 		}
@@ -110,8 +113,11 @@ func TestInsidePlot(t *testing.T) {
 }
 
 func TestOursOnTop(t *testing.T) {
-	figure := figureOf(t, Chart{Title: "T", Series: []Series{{Name: "us", Ours: true, Points: points(1, 2)}, {Name: "them", Points: points(1, 2)}}})
-	ours, theirs := strings.Index(figure, `<g class="c0 ours"><path class="curve"`), strings.Index(figure, `<g class="c1"><path class="curve"`)
+	figure := figureOf(t,
+		Chart{Title: "T", Series: []Series{{Name: "us", Ours: true, Points: points(1, 2)},
+			{Name: "them", Points: points(1, 2)}}})
+	ours, theirs := strings.Index(figure, `<g class="c0 ours"><path class="curve"`),
+		strings.Index(figure, `<g class="c1"><path class="curve"`)
 	if ours < 0 || theirs < 0 || ours < theirs {
 		t.Error("ours is not drawn last", ours, theirs)
 	}
@@ -161,7 +167,8 @@ func TestEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var events []Event
 		for range rapid.IntRange(0, 8).Draw(t, "events") {
-			events = append(events, Event{float64(rapid.IntRange(40, 1070).Draw(t, "x")), strings.Repeat("word ", rapid.IntRange(1, 5).Draw(t, "words"))})
+			events = append(events, Event{float64(rapid.IntRange(40, 1070).Draw(t, "x")),
+				strings.Repeat("word ", rapid.IntRange(1, 5).Draw(t, "words"))})
 		}
 		out := place(events)
 		if len(out) != len(events) {

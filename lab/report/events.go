@@ -82,7 +82,8 @@ func (e placed) covers(o placed) bool {
 
 // collides reports whether the labels are in each other's way, or a mark in that of a label.
 func (e placed) collides(o placed) bool {
-	return e.covers(o) || o.row >= e.row && o.x > e.from-2 && o.x < e.to+2 || e.row >= o.row && e.x > o.from-2 && e.x < o.to+2
+	return e.covers(o) || o.row >= e.row && o.x > e.from-2 && o.x < e.to+2 || e.row >= o.row && e.x > o.from-2 &&
+		e.x < o.to+2
 }
 
 func (d *drawing) drawEvents(events []placed) {

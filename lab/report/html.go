@@ -77,7 +77,9 @@ func (p *page) links(sections []Section) {
 func (p *page) sections(level int, sections []Section) {
 	for _, s := range sections {
 		h := min(level, 6)
-		fmt.Fprintf(p, "<section id=\"%s\">\n<h%d>%s<a class=\"anchor\" href=\"#%s\" aria-label=\"Link to this section\">#</a></h%d>\n", s.ID, h, escape(s.Title), s.ID, h)
+		fmt.Fprintf(p,
+			"<section id=\"%s\">\n<h%d>%s<a class=\"anchor\" href=\"#%s\" aria-label=\"Link to this section\">#</a></h%d>\n",
+			s.ID, h, escape(s.Title), s.ID, h)
 		p.blocks(s.ID, s.Blocks)
 		p.sections(level+1, s.Sections)
 		p.WriteString("</section>\n")
@@ -151,7 +153,8 @@ func (p *page) charts(section string, done int, row []Chart) {
 
 func (p *page) facts(f Facts) {
 	if f.Title != "" {
-		fmt.Fprintf(p, "<details class=\"facts\"><summary>%s <span class=\"count\">%d</span></summary>\n", escape(f.Title), len(f.Rows))
+		fmt.Fprintf(p, "<details class=\"facts\"><summary>%s <span class=\"count\">%d</span></summary>\n", escape(f.Title),
+			len(f.Rows))
 	}
 	class := ""
 	if slices.ContainsFunc(f.Rows, func(row [2]string) bool { return utf8.RuneCountInString(row[1]) > longFact }) {

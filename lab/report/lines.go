@@ -127,7 +127,8 @@ func (d *drawing) nameRoom() float64 {
 		}
 		room = max(room, endGap+swatchW+6+width)
 	}
-	d.direct = !d.keyed && len(d.series) > 0 && room <= d.size.width*nameShare && float64(len(d.series))*labelStep <= d.size.plotHeight
+	d.direct = !d.keyed && len(d.series) > 0 && room <= d.size.width*nameShare &&
+		float64(len(d.series))*labelStep <= d.size.plotHeight
 	if !d.direct {
 		return 14
 	}

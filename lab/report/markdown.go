@@ -118,7 +118,8 @@ var (
 	// linkTarget escapes what would end the address of a link.
 	linkTarget = strings.NewReplacer(" ", "%20", "(", "%28", ")", "%29", "<", "%3C", ">", "%3E", "\n", "")
 	// special escapes what Markdown reads as markup inside a line.
-	special = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "|", `\|`, "~", `\~`)
+	special = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&",
+		"&amp;", "|", `\|`, "~", `\~`)
 	// underscores are markup only at the edges of words.
 	underscores = regexp.MustCompile(`^_+|_+$|[^\pL\pN_]_+|_+[^\pL\pN_]`)
 	// lineStart is what makes a paragraph something else.
@@ -127,7 +128,8 @@ var (
 
 // literal escapes text so that it is shown as it stands.
 func literal(text string) string {
-	return underscores.ReplaceAllStringFunc(special.Replace(clean(text)), func(edge string) string { return strings.ReplaceAll(edge, "_", `\_`) })
+	return underscores.ReplaceAllStringFunc(special.Replace(clean(text)),
+		func(edge string) string { return strings.ReplaceAll(edge, "_", `\_`) })
 }
 
 // paragraph keeps the markup of a Text and escapes everything else.

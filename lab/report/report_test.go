@@ -17,8 +17,10 @@ var update = flag.Bool("update", false, "write the golden files")
 // example has one of everything, small enough to be read.
 func example() Document {
 	return Document{
-		Title:  "Example",
-		Blocks: []Block{Text("A **bold `x|y`** word, 2 * 3 ** 4, `code`."), Chart{Title: "Line", X: "s", Y: "ms", Series: []Series{{Name: "one", Points: []Point{{X: 1, Y: 1}, {X: 2, Y: -2}}}}}},
+		Title: "Example",
+		Blocks: []Block{Text("A **bold `x|y`** word, 2 * 3 ** 4, `code`."),
+			Chart{Title: "Line", X: "s", Y: "ms",
+				Series: []Series{{Name: "one", Points: []Point{{X: 1, Y: 1}, {X: 2, Y: -2}}}}}},
 		Sections: []Section{{ID: "first", Title: "First", Blocks: []Block{
 			List{"one", "+ two", "__init__ and innodb_x"},
 			Facts{Rows: [][2]string{{"CPU", "a|b"}}},
@@ -31,8 +33,12 @@ func example() Document {
 				{{Text: "g"}, {Text: "not run: no package", Mark: Absent}},
 				{{Text: ""}, {Text: "", Mark: Best}},
 			}},
-			Chart{Title: "Lines", X: "threads", Y: "TPS", LogX: true, Series: []Series{{Name: "us", Ours: true, Points: []Point{{1, 10, 8, 12}, {4, 40, 0, 0}}}, {Name: "them", Points: []Point{{1, 5, 0, 0}, {4, 6, 0, 0}}}}},
-		}, Sections: []Section{{ID: "first-inner", Title: "Inner <1>", Blocks: []Block{Text("# no heading, [a link](other.md)")}}}}},
+			Chart{Title: "Lines", X: "threads", Y: "TPS", LogX: true,
+				Series: []Series{{Name: "us", Ours: true, Points: []Point{{1, 10, 8, 12}, {4, 40, 0, 0}}},
+					{Name: "them", Points: []Point{{1, 5, 0, 0}, {4, 6, 0, 0}}}}},
+		},
+			Sections: []Section{{ID: "first-inner", Title: "Inner <1>",
+				Blocks: []Block{Text("# no heading, [a link](other.md)")}}}}},
 	}
 }
 
@@ -84,8 +90,10 @@ const hostile = "</title></style></svg><script>alert('x')</script>\"onload=\"x\"
 func hostileDocument() Document {
 	line := []Series{{Name: hostile, Points: []Point{{1, 2, 1, 3}, {2, 3, 0, 0}}}, {Name: "none " + hostile}}
 	blocks := []Block{
-		Text(hostile), List{hostile}, Facts{Rows: [][2]string{{hostile, hostile}}}, Facts{Title: hostile, Rows: [][2]string{{hostile, hostile}}},
-		Table{Caption: hostile, Columns: []Column{{Title: hostile}, {Title: hostile, Number: true}}, Rows: [][]Cell{{{Text: hostile, Note: hostile}, {Text: hostile, Note: hostile, Mark: Best}}}},
+		Text(hostile), List{hostile}, Facts{Rows: [][2]string{{hostile, hostile}}},
+		Facts{Title: hostile, Rows: [][2]string{{hostile, hostile}}},
+		Table{Caption: hostile, Columns: []Column{{Title: hostile}, {Title: hostile, Number: true}},
+			Rows: [][]Cell{{{Text: hostile, Note: hostile}, {Text: hostile, Note: hostile, Mark: Best}}}},
 		Chart{Title: hostile, X: hostile, Y: hostile, Series: line, Events: []Event{{1, hostile}, {1.5, hostile}}},
 		Chart{Title: hostile, X: hostile, Y: hostile, Series: line},
 	}
@@ -110,7 +118,8 @@ func TestHostileText(t *testing.T) {
 	}
 	checkWellFormed(t, page.String())
 	for _, line := range strings.Split(text.String(), "\n") {
-		if cells := len(regexp.MustCompile(`(^|[^\\])\|`).FindAllString(line, -1)); strings.HasPrefix(line, "|") && cells != 3 {
+		if cells := len(regexp.MustCompile(`(^|[^\\])\|`).FindAllString(line, -1)); strings.HasPrefix(line, "|") &&
+			cells != 3 {
 			t.Errorf("not two cells: %s", line)
 		}
 	}
@@ -140,7 +149,8 @@ func checkWellFormed(t *testing.T, page string) {
 				t.Errorf("two elements have the ID %q", a.Value)
 			case a.Name.Local == "id":
 				ids[a.Value] = true
-			case a.Name.Local == "src", start.Name.Local == "link" && a.Name.Local == "href" && a.Value != "data:,", strings.HasPrefix(a.Name.Local, "on"):
+			case a.Name.Local == "src", start.Name.Local == "link" && a.Name.Local == "href" && a.Value != "data:,",
+				strings.HasPrefix(a.Name.Local, "on"):
 				t.Errorf("%s has %s=%q", start.Name.Local, a.Name.Local, a.Value)
 			}
 			if strings.Contains(a.Value, "NaN") || strings.Contains(a.Value, "Inf") {
@@ -173,14 +183,21 @@ func TestRefused(t *testing.T) {
 		d    Document
 		want string
 	}{
-		{in(Table{}, Table{Caption: "speeds", Columns: two, Rows: [][]Cell{{{}, {}}, {{}}}}), `report "T": table 2 "speeds" in section "S": row 2 has 1 cells for 2 columns`},
-		{Document{Title: "T", Blocks: []Block{Table{Columns: two, Rows: [][]Cell{{{}, {}, {}}}}}}, `report "T": table 1 "" in the document's start: row 1 has 3 cells for 2 columns`},
-		{Document{Title: "T", Sections: []Section{{ID: "a", Title: "A", Sections: []Section{{ID: "a", Title: "B"}}}}}, `report "T": section "A" and section "B" have the same ID "a"`},
-		{Document{Title: "T", Sections: []Section{{ID: "a", Title: "A", Blocks: []Block{Chart{Title: "C"}}}, {ID: "a-chart-1", Title: "B"}}},
+		{in(Table{}, Table{Caption: "speeds", Columns: two, Rows: [][]Cell{{{}, {}}, {{}}}}),
+			`report "T": table 2 "speeds" in section "S": row 2 has 1 cells for 2 columns`},
+		{Document{Title: "T", Blocks: []Block{Table{Columns: two, Rows: [][]Cell{{{}, {}, {}}}}}},
+			`report "T": table 1 "" in the document's start: row 1 has 3 cells for 2 columns`},
+		{Document{Title: "T", Sections: []Section{{ID: "a", Title: "A", Sections: []Section{{ID: "a", Title: "B"}}}}},
+			`report "T": section "A" and section "B" have the same ID "a"`},
+		{Document{Title: "T", Sections: []Section{{ID: "a", Title: "A", Blocks: []Block{Chart{Title: "C"}}},
+			{ID: "a-chart-1", Title: "B"}}},
 			`report "T": chart 1 "C" in section "A" and section "B" have the same ID "a-chart-1"`},
-		{Document{Title: "T", Sections: []Section{{ID: "A b", Title: "A"}}}, `report "T": section "A" has the ID "A b": it takes lower-case letters, digits and single hyphens`},
-		{in(&Table{}), `report "T": section "S" has a block of type *report.Table: it takes Text, List, Facts, Table and Chart, no pointers`},
-		{in(nil), `report "T": section "S" has a block of type <nil>: it takes Text, List, Facts, Table and Chart, no pointers`},
+		{Document{Title: "T", Sections: []Section{{ID: "A b", Title: "A"}}},
+			`report "T": section "A" has the ID "A b": it takes lower-case letters, digits and single hyphens`},
+		{in(&Table{}),
+			`report "T": section "S" has a block of type *report.Table: it takes Text, List, Facts, Table and Chart, no pointers`},
+		{in(nil),
+			`report "T": section "S" has a block of type <nil>: it takes Text, List, Facts, Table and Chart, no pointers`},
 	} {
 		var b strings.Builder
 		for _, err := range []error{c.d.HTML(&b), c.d.Markdown(&b, "")} {

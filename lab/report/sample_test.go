@@ -13,7 +13,8 @@ var pageFile = flag.String("page", "", "write the sample document's HTML to this
 
 // sample is a document of about the size and shape of a benchmark's. Its figures are made up by formulas.
 func sample() Document {
-	topologies := []string{"One site, 0.1 ms", "One city, 1 ms", "10 ms", "Two regions, 1 / 30 ms", "Three cities, 5 / 30 ms"}
+	topologies := []string{"One site, 0.1 ms", "One city, 1 ms", "10 ms", "Two regions, 1 / 30 ms",
+		"Three cities, 5 / 30 ms"}
 	workloads := []string{"oltp_read_only", "oltp_read_write", "oltp_write_only"}
 	d := Document{
 		Title: "Trireme and its rivals",
@@ -23,7 +24,8 @@ func sample() Document {
 				"**Sustained TPS** is committed transactions / (run time + time until every live replica has applied them).",
 				"**CPU** is of server and daemon per transaction, divided by the load generator's own, which cancels the machine's drift.",
 			},
-			Facts{Rows: [][2]string{{"Machine", "2 CPUs (AMD EPYC 7B13), 7,936 MiB memory"}, {"Kernel", "Linux 6.1.0"}, {"MySQL", "9.7.0"}, {"Load generator", "sysbench 1.0.20"}, {"Load average before", "0.12"}, {"Rounds", "3"}}},
+			Facts{Rows: [][2]string{{"Machine", "2 CPUs (AMD EPYC 7B13), 7,936 MiB memory"}, {"Kernel", "Linux 6.1.0"},
+				{"MySQL", "9.7.0"}, {"Load generator", "sysbench 1.0.20"}, {"Load average before", "0.12"}, {"Rounds", "3"}}},
 		},
 	}
 	all := Section{ID: "topologies", Title: "Topologies"}
@@ -39,7 +41,8 @@ func sample() Document {
 	return d
 }
 
-var sampleSystems = []string{"Trireme", "Trireme, 2 voters + logger", "standalone", "asynchronous", "semi-sync", "MGR EVENTUAL", "MGR AFTER", "MGR multi-primary"}
+var sampleSystems = []string{"Trireme", "Trireme, 2 voters + logger", "standalone", "asynchronous", "semi-sync",
+	"MGR EVENTUAL", "MGR AFTER", "MGR multi-primary"}
 
 func sampleTPS(system, topology, workload, threads int) float64 {
 	wait := []float64{0.2, 1.1, 10, 2, 6}[topology] * []float64{1.1, 1.2, 0, 0, 1, 1.6, 3.1, 1.8}[system]
@@ -66,14 +69,17 @@ func sampleThreads(title string, topology, workload int) Chart {
 }
 
 func sampleTable(topology int) Table {
-	t := Table{Caption: "oltp_write_only: TPS and latency", Columns: []Column{{Title: "Threads", Number: true}, {Title: "System"}, {Title: "Variant"}}}
-	for _, title := range []string{"TPS", "Sustained TPS", "Average ms", "p95 ms", "p99 ms", "Lag at end", "CPU leader host", "CPU all hosts", "vs MGR AFTER"} {
+	t := Table{Caption: "oltp_write_only: TPS and latency", Columns: []Column{{Title: "Threads", Number: true},
+		{Title: "System"}, {Title: "Variant"}}}
+	for _, title := range []string{"TPS", "Sustained TPS", "Average ms", "p95 ms", "p99 ms", "Lag at end",
+		"CPU leader host", "CPU all hosts", "vs MGR AFTER"} {
 		t.Columns = append(t.Columns, Column{Title: title, Number: true})
 	}
 	for _, threads := range []int{1, 16, 256} {
 		for k, name := range sampleSystems {
 			v := sampleTPS(k, topology, 2, threads)
-			row := []Cell{{Text: fmt.Sprint(threads)}, {Text: name}, {Text: []string{"direct", "workers=64, flow control off"}[min(1, k/5)]}}
+			row := []Cell{{Text: fmt.Sprint(threads)}, {Text: name},
+				{Text: []string{"direct", "workers=64, flow control off"}[min(1, k/5)]}}
 			if k == 7 && topology == 3 {
 				row = append(row, Cell{Text: "not run: no package for this release", Mark: Absent})
 				for len(row) < len(t.Columns) {
@@ -82,7 +88,8 @@ func sampleTable(topology int) Table {
 				t.Rows = append(t.Rows, row)
 				continue
 			}
-			row = append(row, Cell{Text: number(math.Round(v * 1.05)), Note: "rounds: 812, 825, 840"}, Cell{Text: number(math.Round(v)), Mark: map[int]Mark{0: Best, 5: Wide}[k]})
+			row = append(row, Cell{Text: number(math.Round(v * 1.05)), Note: "rounds: 812, 825, 840"},
+				Cell{Text: number(math.Round(v)), Mark: map[int]Mark{0: Best, 5: Wide}[k]})
 			for n := range 6 {
 				row = append(row, Cell{Text: fmt.Sprintf("%.2f", float64(threads)/v*float64(300*(n+1)))})
 			}
@@ -103,17 +110,20 @@ func sampleTable(topology int) Table {
 func sampleSlower() Section {
 	return Section{ID: "slower", Title: "Where Trireme is slower, and why", Blocks: []Block{
 		Text("Losing cells come first. One row per cell in which a rival's median is higher; the difference is taken from the same rounds."),
-		Table{Columns: []Column{{Title: "Cell"}, {Title: "Rival"}, {Title: "TPS", Number: true}, {Title: "Rival's TPS", Number: true}, {Title: "Difference", Number: true}, {Title: "Why"}}, Rows: [][]Cell{
-			{{Text: "One site, oltp_write_only, 256 threads"}, {Text: "asynchronous"}, {Text: "1,940"}, {Text: "2,011"}, {Text: "−4 %", Mark: Worse}, {Text: "promises nothing: it waits for no replica"}},
-			{{Text: "Three cities, oltp_write_only, 1 thread"}, {Text: "standalone"}, {Text: "118"}, {Text: "424"}, {Text: "−72 %", Mark: Worse}, {Text: "a commit waits for 5 ms of round trip"}},
+		Table{Columns: []Column{{Title: "Cell"}, {Title: "Rival"}, {Title: "TPS", Number: true},
+			{Title: "Rival's TPS", Number: true}, {Title: "Difference", Number: true}, {Title: "Why"}}, Rows: [][]Cell{
+			{{Text: "One site, oltp_write_only, 256 threads"}, {Text: "asynchronous"}, {Text: "1,940"}, {Text: "2,011"},
+				{Text: "−4 %", Mark: Worse}, {Text: "promises nothing: it waits for no replica"}},
+			{{Text: "Three cities, oltp_write_only, 1 thread"}, {Text: "standalone"}, {Text: "118"}, {Text: "424"},
+				{Text: "−72 %", Mark: Worse}, {Text: "a commit waits for 5 ms of round trip"}},
 		}},
 	}}
 }
 
 func sampleFailover() Section {
 	line := Chart{Title: "TPS through the faults, 64 clients of the router", X: "seconds", Y: "TPS", Events: []Event{
-		{10, "SIGKILL the leader's mysqld"}, {14, "new leader writes"}, {31, "ex-leader healthy"}, {60, "partition of n1"}, {62.4, "new leader writes"},
-		{80, "healed"}, {108, "switchover asked"}, {108.4, "done"}, {117, "end of the load"}}}
+		{10, "SIGKILL the leader's mysqld"}, {14, "new leader writes"}, {31, "ex-leader healthy"}, {60, "partition of n1"},
+		{62.4, "new leader writes"}, {80, "healed"}, {108, "switchover asked"}, {108.4, "done"}, {117, "end of the load"}}}
 	for k, name := range []string{"MGR AFTER", "semi-sync with a failover manager of its own", "Trireme"} {
 		s := Series{Name: name, Ours: k == 2}
 		for t := range 121 {
@@ -132,11 +142,13 @@ func sampleFailover() Section {
 }
 
 func sampleSettings() Section {
-	s := Section{ID: "settings", Title: "Every setting", Blocks: []Block{Text("All servers were started alike; these are the differences.")}}
+	s := Section{ID: "settings", Title: "Every setting",
+		Blocks: []Block{Text("All servers were started alike; these are the differences.")}}
 	for _, name := range []string{"Every server", "Trireme", "MGR AFTER"} {
 		f := Facts{Title: name}
 		for i := range 30 {
-			f.Rows = append(f.Rows, [2]string{fmt.Sprintf("replication_optimize_for_static_plugin_config_%d", i), []string{"ON", "67108864", "/var/lib/mysql/#innodb_redo", "READ-COMMITTED"}[i%4]})
+			f.Rows = append(f.Rows, [2]string{fmt.Sprintf("replication_optimize_for_static_plugin_config_%d", i),
+				[]string{"ON", "67108864", "/var/lib/mysql/#innodb_redo", "READ-COMMITTED"}[i%4]})
 		}
 		s.Blocks = append(s.Blocks, f)
 	}

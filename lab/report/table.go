@@ -103,7 +103,8 @@ func (p *page) key(t Table) {
 	var items []string
 	for m := Best; m <= Absent; m++ {
 		if has[m] {
-			items = append(items, fmt.Sprintf("<span class=\"%s\"><span class=\"sign\">%s</span> %s</span>", marks[m].class, marks[m].sign, marks[m].meaning))
+			items = append(items, fmt.Sprintf("<span class=\"%s\"><span class=\"sign\">%s</span> %s</span>", marks[m].class,
+				marks[m].sign, marks[m].meaning))
 		}
 	}
 	if len(items) > 0 {

@@ -51,7 +51,8 @@ type watch struct {
 	struck map[string]bool // nodes whose daemon has been sent a signal that ends it
 	found  []Alarm
 	read   map[string]int64 // how far each log has been looked through
-	told   map[string]bool  // mysqld's lines, by their time and by what they say: a log that a power loss made shorter shows them again
+	// mysqld's lines, by their time and by what they say: a log that a power loss made shorter shows them again
+	told map[string]bool
 }
 
 func newWatch() *watch {

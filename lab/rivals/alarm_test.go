@@ -41,7 +41,8 @@ func TestAlarms(t *testing.T) {
 		}
 	}
 	expect() // there are no logs yet
-	addTo(t, n.daemon, "level=INFO msg=\"log opened\"\nlevel=ERROR msg=\"this node stops permanently\" err=\"S12: entry 3 starts at 1:99, the one before it ended at 1:98\" ru")
+	addTo(t, n.daemon,
+		"level=INFO msg=\"log opened\"\nlevel=ERROR msg=\"this node stops permanently\" err=\"S12: entry 3 starts at 1:99, the one before it ended at 1:98\" ru")
 	addTo(t, n.mysqld, "[System] ready for connections\n")
 	expect()
 	addTo(t, n.daemon, "le=S12\n")
@@ -53,7 +54,8 @@ func TestAlarms(t *testing.T) {
 	expect("panic: runtime error", "fatal error", "buf0dblwr.cc:3")
 
 	// A power loss takes the end of a log that was told already.
-	addTo(t, n.mysqld, "2026-11-26T17:48:39.226631Z 28 [InnoDB] Assertion failure: os0file.cc:2853\n[System] ready for connections\n")
+	addTo(t, n.mysqld,
+		"2026-11-26T17:48:39.226631Z 28 [InnoDB] Assertion failure: os0file.cc:2853\n[System] ready for connections\n")
 	if got := w.alarms([]nodeLogs{n}); len(got) != 1 || got[0].At.UTC().Format(time.RFC3339) != "2026-11-26T17:48:39Z" {
 		t.Errorf("%v, which a look came late to", got)
 	}
@@ -94,7 +96,9 @@ func TestAlarms(t *testing.T) {
 
 	addTo(t, n.mysqld, "18:01:01 Assertion failure: last words\n")
 	w.forget(n)
-	if err := os.WriteFile(n.mysqld, []byte("18:01:02 Assertion failure: a longer line of the next member on this host, whose log is another one\n"), 0o600); err != nil {
+	if err := os.WriteFile(n.mysqld,
+		[]byte("18:01:02 Assertion failure: a longer line of the next member on this host, whose log is another one\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	expect("last words", "a longer line")

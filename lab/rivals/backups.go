@@ -109,7 +109,8 @@ func (t *trireme) last() *demo.Node {
 
 // trireme is our own program on a node's host, with the node's settings.
 func (t *trireme) trireme(n *demo.Node, log string, args ...string) demo.Command {
-	c := demo.Command{Path: t.binary, Args: append(args, "--config", filepath.Join(n.Dir, config.NodeFileName)), Dir: "/", LogFile: log}
+	c := demo.Command{Path: t.binary, Args: append(args, "--config", filepath.Join(n.Dir, config.NodeFileName)),
+		Dir: "/", LogFile: log}
 	if t.Network() != nil {
 		c.Enter = t.Network().Host(n.Name).Enter
 	}
@@ -125,7 +126,8 @@ func (t *trireme) within(n *demo.Node) func(pid int) error {
 
 // Restore is `trireme restore`.
 func (t *trireme) Restore(ctx context.Context, _, from, to string) error {
-	c := demo.Command{Path: t.binary, Args: []string{"restore", "--from", from, "--data", to, "--mysqld", t.mysqld}, Dir: "/", LogFile: to + ".log"}
+	c := demo.Command{Path: t.binary, Args: []string{"restore", "--from", from, "--data", to, "--mysqld", t.mysqld},
+		Dir: "/", LogFile: to + ".log"}
 	return runCommand(ctx, c, func(int) error { return nil })
 }
 
@@ -200,8 +202,8 @@ func (a *triremeArchive) Stop() error {
 // Check is `trireme check`, by the application's account, which sees everything. It does not wait for a quiet leader.
 func (t *trireme) Check(ctx context.Context, tables []string, share float64) (check.Result, error) {
 	s := t.State()
-	o := check.Options{Cluster: check.Ask{Client: t.asked}, User: s.User, Password: s.Password, Share: share, MaxLag: 2 * time.Second, MaxBusy: 1000,
-		Say: func(string, ...any) {}, Progress: func(check.Progress) {}}
+	o := check.Options{Cluster: check.Ask{Client: t.asked}, User: s.User, Password: s.Password, Share: share,
+		MaxLag: 2 * time.Second, MaxBusy: 1000, Say: func(string, ...any) {}, Progress: func(check.Progress) {}}
 	for _, name := range tables {
 		o.Only = append(o.Only, Database+"."+name)
 	}
@@ -222,7 +224,8 @@ func (l *Lab) tool(name string) (string, error) {
 
 // login are the options of MySQL's programs for a server.
 func (s *server) login(options ...string) []string {
-	return append([]string{"--no-defaults", "--host=" + s.host.addr, "--port=" + strconv.Itoa(s.port), "--protocol=TCP", "--user=" + User, "--password=" + Password}, options...)
+	return append([]string{"--no-defaults", "--host=" + s.host.addr, "--port=" + strconv.Itoa(s.port), "--protocol=TCP",
+		"--user=" + User, "--password=" + Password}, options...)
 }
 
 // Copy is CLONE LOCAL DATA DIRECTORY or mysqldump --single-transaction, of the last replica.
@@ -239,7 +242,8 @@ func (r *replication) Copy(ctx context.Context, tool, dir string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		c := demo.Command{Path: program, Args: s.login("--single-transaction", "--set-gtid-purged=COMMENTED", "--result-file="+dumpFile(dir), "--databases", Database), Dir: "/", LogFile: dir + ".log"}
+		c := demo.Command{Path: program, Args: s.login("--single-transaction", "--set-gtid-purged=COMMENTED",
+			"--result-file="+dumpFile(dir), "--databases", Database), Dir: "/", LogFile: dir + ".log"}
 		if r.site.net != nil {
 			c.Enter = r.site.net.Host(s.host.name).Enter
 		}
@@ -263,7 +267,8 @@ func (r *replication) Restore(ctx context.Context, tool, from, to string) (err e
 		return err
 	}
 	o := SharedOptions()
-	maps.Copy(o, map[string]string{"disable_log_bin": "ON", "innodb_flush_log_at_trx_commit": "2", "skip_replica_start": "ON"})
+	maps.Copy(o, map[string]string{"disable_log_bin": "ON", "innodb_flush_log_at_trx_commit": "2",
+		"skip_replica_start": "ON"})
 	var s *server
 	switch tool {
 	case ToolClone:
@@ -322,8 +327,9 @@ func (r *replication) Archive(ctx context.Context, tool, dir string) (Archive, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := demo.StartProcess(demo.Command{Path: program, Dir: dir, LogFile: dir + ".log", Args: source.login("--read-from-remote-server", "--raw", "--stop-never",
-		"--connection-server-id=999", "--result-file="+dir+string(filepath.Separator), file)})
+	p, err := demo.StartProcess(demo.Command{Path: program, Dir: dir, LogFile: dir + ".log",
+		Args: source.login("--read-from-remote-server", "--raw", "--stop-never",
+			"--connection-server-id=999", "--result-file="+dir+string(filepath.Separator), file)})
 	if err != nil {
 		return nil, err
 	}
@@ -341,7 +347,8 @@ func (s *server) binlogEnd(ctx context.Context) (file string, size uint64, err e
 func binlogPosition(file string, size uint64) (uint64, error) {
 	n, err := strconv.ParseUint(strings.TrimPrefix(filepath.Ext(file), "."), 10, 24)
 	if err != nil || size >= 1<<40 {
-		return 0, fmt.Errorf("position %d of the binary log %s cannot be compared: %w", size, file, cmp.Or(err, strconv.ErrRange))
+		return 0, fmt.Errorf("position %d of the binary log %s cannot be compared: %w", size, file,
+			cmp.Or(err, strconv.ErrRange))
 	}
 	return n<<40 | size, nil
 }

@@ -95,18 +95,21 @@ func TestTriremeOnDisks(t *testing.T) {
 func TestWhatMySQLSyncs(t *testing.T) {
 	for _, method := range []string{"O_DIRECT", "fsync"} {
 		t.Run(method, func(t *testing.T) {
-			r := startOnDisks(t, newLab(t), "standalone", Shape{Disks: true, Options: map[string]string{"innodb_flush_method": method}})
+			r := startOnDisks(t, newLab(t), "standalone",
+				Shape{Disks: true, Options: map[string]string{"innodb_flush_method": method}})
 			s, d := r.(*replication).servers[0], r.Disk("n1")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			before := counts(t, d)
-			if err := s.exec(ctx, "FLUSH BINARY LOGS", "CREATE DATABASE facts", "CREATE TABLE facts.t (a INT PRIMARY KEY)", "INSERT INTO facts.t VALUES (1)"); err != nil {
+			if err := s.exec(ctx, "FLUSH BINARY LOGS", "CREATE DATABASE facts", "CREATE TABLE facts.t (a INT PRIMARY KEY)",
+				"INSERT INTO facts.t VALUES (1)"); err != nil {
 				t.Fatal(err)
 			}
 			after := counts(t, d)
 			log := "data/binlog.000002"
 			if after[log].Fsyncs == 0 || after["data"].Fsyncs != before["data"].Fsyncs {
-				t.Errorf("a new binary log: %+v; its directory was synced %d times", after[log], after["data"].Fsyncs-before["data"].Fsyncs)
+				t.Errorf("a new binary log: %+v; its directory was synced %d times", after[log],
+					after["data"].Fsyncs-before["data"].Fsyncs)
 			}
 			if w := after.Sum("*.dblwr"); w.Writes == 0 || w.Fsyncs > 0 && method == "O_DIRECT" {
 				t.Errorf("doublewrite files: %+v", w)

@@ -80,7 +80,9 @@ func (t *trireme) holdsVirtual(ctx context.Context) error {
 			return err
 		}
 		i := slices.IndexFunc(v.Members, func(m api.MemberView) bool { return m.Name == t.lead })
-		if i < 0 || !slices.ContainsFunc(v.Members[i].VIPs, func(x api.VIPView) bool { return x.Address == virtual.String() && x.Held }) {
+		if i < 0 ||
+			!slices.ContainsFunc(v.Members[i].VIPs,
+				func(x api.VIPView) bool { return x.Address == virtual.String() && x.Held }) {
 			return errors.New("it has not")
 		}
 		return nil

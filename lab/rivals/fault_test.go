@@ -66,9 +66,12 @@ func TestChoosePrimary(t *testing.T) {
 	}{
 		{"one primary", map[string]memberView{"n1": primary(1), "n2": secondary}, "n1"},
 		{"two, of which one is of an old view", map[string]memberView{"n1": primary(1), "n2": primary(2)}, "n2"},
-		{"cut off from the others", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.online = 1 }), "n2": secondary}, ""},
-		{"an old answer", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.at = now.Add(-2 * mgrFresh) })}, ""},
-		{"writes are not open yet", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.readOnly = true })}, ""},
+		{"cut off from the others", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.online = 1 }),
+			"n2": secondary}, ""},
+		{"an old answer",
+			map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.at = now.Add(-2 * mgrFresh) })}, ""},
+		{"writes are not open yet", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.readOnly = true })},
+			""},
 		{"expelled", map[string]memberView{"n1": with(primary(1), func(v *memberView) { v.state = "ERROR" })}, ""},
 	} {
 		b := &brokenMGR{mgr: &mgr{}, views: map[*server]memberView{}}

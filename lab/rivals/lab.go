@@ -54,7 +54,8 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir, nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
+	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir,
+		nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
 	return l, nil
 }
 

@@ -113,7 +113,8 @@ func useSystem(t *testing.T, l *Lab, s System, shape Shape) {
 			continue // a logger's, or the client's
 		}
 		var got int
-		if err := r.DB(h.Name).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+Database+".t").Scan(&got); err != nil || got != rows {
+		if err := r.DB(h.Name).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+Database+".t").Scan(&got); err != nil ||
+			got != rows {
 			t.Errorf("%s has %d of %d rows, %v", h.Name, got, rows, err)
 		}
 	}
@@ -160,7 +161,8 @@ func writeRows(t *testing.T, r Running) int {
 
 func dial(t *testing.T, target Target) *sql.DB {
 	t.Helper()
-	login := verify.Login{Addr: verify.Fixed(fmt.Sprintf("%s:%d", target.Host, target.Port)), User: target.User, Password: target.Password, StatementTimeout: time.Minute}
+	login := verify.Login{Addr: verify.Fixed(fmt.Sprintf("%s:%d", target.Host, target.Port)), User: target.User,
+		Password: target.Password, StatementTimeout: time.Minute}
 	db, err := login.Open(Database)
 	if err != nil {
 		t.Fatal(err)
@@ -202,8 +204,10 @@ func TestInterrupted(t *testing.T) {
 		{semisyncSystem, false, func(running []string) bool { return len(running) > 1 }},
 		{triremeSystem, false, func(running []string) bool { return len(running) > 3 }},
 		{mgrEventualSystem, true, func(running []string) bool { return len(running) > 1 }},
-		{mgrRouterSystem, true, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "--bootstrap") }},
-		{mgrRouterSystem, true, func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
+		{mgrRouterSystem, true,
+			func(running []string) bool { return strings.Contains(strings.Join(running, " "), "--bootstrap") }},
+		{mgrRouterSystem, true,
+			func(running []string) bool { return strings.Contains(strings.Join(running, " "), "mysqlrouter.conf") }},
 	} {
 		if c.long && !needs.IsLong() {
 			continue

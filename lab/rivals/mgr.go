@@ -14,11 +14,14 @@ import (
 )
 
 var (
-	mgrEventualSystem = System{Name: "mgr-eventual", Title: "Group Replication, single-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR_1",
+	mgrEventualSystem = System{Name: "mgr-eventual",
+		Title: "Group Replication, single-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR_1",
 		Variants: singlePrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "EVENTUAL"})}
-	mgrAfterSystem = System{Name: "mgr-after", Title: "Group Replication, single-primary, group_replication_consistency = AFTER, double-1", Short: "MGR_0", Safe: true,
-		Variants: singlePrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "AFTER"})}
-	mgrMultiSystem = System{Name: "mgr-multi", Title: "Group Replication, multi-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR multi",
+	mgrAfterSystem = System{Name: "mgr-after",
+		Title: "Group Replication, single-primary, group_replication_consistency = AFTER, double-1", Short: "MGR_0",
+		Safe: true, Variants: singlePrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "AFTER"})}
+	mgrMultiSystem = System{Name: "mgr-multi",
+		Title: "Group Replication, multi-primary, group_replication_consistency = EVENTUAL, double-1", Short: "MGR multi",
 		Variants: multiPrimaryVariants, Start: mgrStarter(mgrSetup{consistency: "EVENTUAL", multi: true})}
 )
 
@@ -137,13 +140,17 @@ func startMGR(ctx context.Context, l *Lab, s Shape, setup mgrSetup) (_ *mgr, err
 // join starts Group Replication on a server, which founds the group or enters it. From then on it enters by itself when
 // it is restarted.
 func (s *server) join(ctx context.Context, found bool) error {
-	err := s.exec(ctx, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_USER = '%s', SOURCE_PASSWORD = '%s' FOR CHANNEL 'group_replication_recovery'", User, Password))
+	err := s.exec(ctx,
+		fmt.Sprintf(
+			"CHANGE REPLICATION SOURCE TO SOURCE_USER = '%s', SOURCE_PASSWORD = '%s' FOR CHANNEL 'group_replication_recovery'",
+			User, Password))
 	if err != nil {
 		return err
 	}
 	start := []string{"START GROUP_REPLICATION"}
 	if found {
-		start = []string{"SET GLOBAL group_replication_bootstrap_group = ON", start[0], "SET GLOBAL group_replication_bootstrap_group = OFF"}
+		start = []string{"SET GLOBAL group_replication_bootstrap_group = ON", start[0],
+			"SET GLOBAL group_replication_bootstrap_group = OFF"}
 	}
 	if err := s.exec(ctx, start...); err != nil {
 		return fmt.Errorf("%w; its log: %s", err, s.lastLog())
@@ -160,12 +167,14 @@ var singleLeaderProtocol = mysqld.Version{Major: 8, Minor: 0, Patch: 27}
 func (m *mgr) checkProtocol(ctx context.Context) error {
 	var single bool
 	var protocol string
-	err := m.servers[0].db.QueryRowContext(ctx, "SELECT @@GLOBAL."+mgrSingleLeader+", group_replication_get_communication_protocol()").Scan(&single, &protocol)
+	err := m.servers[0].db.QueryRowContext(ctx, "SELECT @@GLOBAL."+mgrSingleLeader+
+		", group_replication_get_communication_protocol()").Scan(&single, &protocol)
 	if err != nil {
 		return fmt.Errorf("protocol of the group: %w", err)
 	}
 	v, err := mysqld.ParseVersion(protocol)
-	if err == nil && single && !v.AtLeast(singleLeaderProtocol.Major, singleLeaderProtocol.Minor, singleLeaderProtocol.Patch) {
+	if err == nil && single && !v.AtLeast(singleLeaderProtocol.Major, singleLeaderProtocol.Minor,
+		singleLeaderProtocol.Patch) {
 		err = fmt.Errorf("the group's protocol is %s: a single consensus leader needs %s", v, singleLeaderProtocol)
 	}
 	return err
@@ -174,7 +183,9 @@ func (m *mgr) checkProtocol(ctx context.Context) error {
 // Targets: every member of a multi-primary group takes writes.
 func (m *mgr) Targets(v Via) ([]Target, error) {
 	if v != Direct {
-		return nil, fmt.Errorf("%w: Group Replication alone has neither router nor virtual IP address; mgr-router has a router", ErrNotHere)
+		return nil,
+			fmt.Errorf("%w: Group Replication alone has neither router nor virtual IP address; mgr-router has a router",
+				ErrNotHere)
 	}
 	var out []Target
 	for _, s := range m.primaries() {

@@ -24,10 +24,13 @@ func TestGroup(t *testing.T) {
 	defer m.Stop()
 	var capable bool
 	var leaders, primary string
-	err = m.DB("n1").QueryRowContext(t.Context(), "SELECT write_consensus_single_leader_capable, write_consensus_leaders_actual, @@GLOBAL.server_uuid "+
-		"FROM performance_schema.replication_group_communication_information").Scan(&capable, &leaders, &primary)
+	err = m.DB("n1").
+		QueryRowContext(t.Context(),
+			"SELECT write_consensus_single_leader_capable, write_consensus_leaders_actual, @@GLOBAL.server_uuid "+
+				"FROM performance_schema.replication_group_communication_information").Scan(&capable, &leaders, &primary)
 	if err != nil || !capable || leaders != primary {
-		t.Errorf("%q: capable of a single leader %v, leaders %q, the primary is %q, %v", shape.Variant.Name, capable, leaders, primary, err)
+		t.Errorf("%q: capable of a single leader %v, leaders %q, the primary is %q, %v", shape.Variant.Name, capable, leaders,
+			primary, err)
 	}
 	n1 := m.servers[0]
 	// it leaves the group; one that is killed is taken back only after the others have given it up

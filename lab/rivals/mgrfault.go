@@ -215,7 +215,8 @@ func (b *brokenMGR) help(n *server) {
 		b.mu.Lock()
 		v, primary := b.views[n], b.leader
 		b.mu.Unlock()
-		if time.Since(v.at) > mgrFresh || !primary.Open || primary.Name == n.host.name || v.state != "OFFLINE" && v.state != "ERROR" {
+		if time.Since(v.at) > mgrFresh || !primary.Open || primary.Name == n.host.name || v.state != "OFFLINE" &&
+			v.state != "ERROR" {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(b.ctx, recoverLimit)
@@ -279,7 +280,8 @@ func (b *brokenMGR) addNode(ctx context.Context) error {
 func endpointsOf(servers []*server) ([]verify.Endpoint, error) {
 	var out []verify.Endpoint
 	for _, s := range servers {
-		db, err := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password, StatementTimeout: time.Minute}.Open("")
+		db, err := verify.Login{Addr: verify.Fixed(s.addr()), User: User, Password: Password,
+			StatementTimeout: time.Minute}.Open("")
 		if err != nil {
 			verify.CloseEndpoints(out)
 			return nil, err

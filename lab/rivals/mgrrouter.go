@@ -42,7 +42,8 @@ var mgrRouterSystem = System{Name: "mgr-router", Short: "InnoDB Cluster",
 // routerPassthrough spares the router, and its link to the server, the TLS that it speaks by default even when the
 // client does not. Only on the port for writes: that which splits reads from writes cannot do without.
 var routerPassthrough = []string{"--conf-set-option=routing:bootstrap_rw.client_ssl_mode=PASSTHROUGH",
-	"--conf-set-option=routing:bootstrap_rw.server_ssl_mode=AS_CLIENT", "--conf-set-option=routing:bootstrap_rw.router_require_enforce=0"}
+	"--conf-set-option=routing:bootstrap_rw.server_ssl_mode=AS_CLIENT",
+	"--conf-set-option=routing:bootstrap_rw.router_require_enforce=0"}
 
 // routerPorts: those of a bootstrapped router that count from its base. The first takes writes, the fifth splits reads
 // from writes.
@@ -85,7 +86,8 @@ func startInnoDBCluster(ctx context.Context, l *Lab, s Shape) (_ *innodbCluster,
 	if err := c.bootstrap(ctx, program, dir, s.Variant.Router); err != nil {
 		return nil, err
 	}
-	c.router, err = demo.StartProcess(demo.Command{Path: program, Args: []string{"-c", filepath.Join(dir, "mysqlrouter.conf")}, LogFile: dir + ".log"})
+	c.router, err = demo.StartProcess(demo.Command{Path: program,
+		Args: []string{"-c", filepath.Join(dir, "mysqlrouter.conf")}, LogFile: dir + ".log"})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,8 @@ func findRouter() (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	for _, p := range []string{filepath.Join(mysqld.CacheDir(), "mysql-router-"+mysqld.TestedSeries, "bin", "mysqlrouter"), "mysqlrouter"} {
+	for _, p := range []string{filepath.Join(mysqld.CacheDir(), "mysql-router-"+mysqld.TestedSeries, "bin", "mysqlrouter"),
+		"mysqlrouter"} {
 		if path, err := exec.LookPath(p); err == nil {
 			return filepath.Abs(path)
 		}
@@ -136,7 +139,8 @@ var clusterMetadata = []string{
 // bootstrap lets the router make its account and configuration, as its users do.
 func (c *innodbCluster) bootstrap(ctx context.Context, program, dir string, options []string) error {
 	primary := url.URL{User: url.UserPassword(User, Password), Host: c.servers[0].addr()}
-	args := append([]string{"--bootstrap=" + primary.String()[len("//"):], "--directory=" + dir, "--conf-base-port=" + strconv.Itoa(c.port),
+	args := append([]string{"--bootstrap=" + primary.String()[len("//"):], "--directory=" + dir, "--conf-base-port=" +
+		strconv.Itoa(c.port),
 		"--conf-bind-address=127.0.0.1", "--report-host=127.0.0.1", "--conf-skip-x-protocol", "--disable-rest"}, asRoot()...)
 	logFile := dir + "-bootstrap.log"
 	p, err := demo.StartProcess(demo.Command{Path: program, Args: append(args, options...), LogFile: logFile})
@@ -181,7 +185,8 @@ func (c *innodbCluster) Settle(ctx context.Context) error {
 		return err
 	}
 	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port))
-	db, err := verify.Login{Addr: verify.Fixed(addr), User: User, Password: Password, StatementTimeout: 5 * time.Second}.Open("")
+	db, err := verify.Login{Addr: verify.Fixed(addr), User: User, Password: Password,
+		StatementTimeout: 5 * time.Second}.Open("")
 	if err != nil {
 		return err
 	}

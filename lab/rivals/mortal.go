@@ -113,7 +113,8 @@ func (s *server) transactions(ctx context.Context, channel string) (set gtid.Set
 
 // received is the set of transactions in a channel's relay log, applied or not.
 func (s *server) received(ctx context.Context, channel string) (set string, err error) {
-	err = s.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(received_transaction_set), '') FROM performance_schema.replication_connection_status WHERE channel_name = '"+channel+"'").Scan(&set)
+	err = s.db.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX(received_transaction_set), '') FROM performance_schema.replication_connection_status WHERE channel_name = '"+channel+"'").Scan(&set)
 	if err != nil {
 		err = fmt.Errorf("%s: transactions received: %w", s.host.name, err)
 	}

@@ -61,7 +61,8 @@ func (r *replication) Operate(ctx context.Context) (Breakable, error) {
 func (n *naive) serve(s *server) {
 	n.leader = Lead{Name: s.host.name, Term: n.leader.Term + 1, Open: true, pid: s.proc.PID}
 	n.missed = 0
-	n.router.SetView(router.View{RW: &router.Target{Name: s.host.name, Addr: s.addr(), Epoch: strconv.FormatUint(n.leader.Term, 10)}})
+	n.router.SetView(router.View{RW: &router.Target{Name: s.host.name, Addr: s.addr(),
+		Epoch: strconv.FormatUint(n.leader.Term, 10)}})
 }
 
 // watch is the script.
@@ -171,7 +172,8 @@ func (n *naive) failover(servers []*server, up map[*server]bool) {
 	}
 	set, err := best.received(ctx, "")
 	if err == nil {
-		err = best.exec(ctx, "STOP REPLICA IO_THREAD", "START REPLICA SQL_THREAD", "DO WAIT_FOR_EXECUTED_GTID_SET('"+set+"', 60)", "STOP REPLICA", "RESET REPLICA ALL")
+		err = best.exec(ctx, "STOP REPLICA IO_THREAD", "START REPLICA SQL_THREAD", "DO WAIT_FOR_EXECUTED_GTID_SET('"+set+
+			"', 60)", "STOP REPLICA", "RESET REPLICA ALL")
 	}
 	if err != nil {
 		return
@@ -224,8 +226,9 @@ func (s *server) replicates(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, naivePatience)
 	defer cancel()
 	var receiver, applier, problem string
-	err := s.db.QueryRowContext(ctx, "SELECT c.service_state, a.service_state, CONCAT(c.last_error_message, COALESCE((SELECT MAX(last_error_message) FROM performance_schema.replication_applier_status_by_worker), '')) "+
-		"FROM performance_schema.replication_connection_status c JOIN performance_schema.replication_applier_status a USING (channel_name) WHERE channel_name = ''").Scan(&receiver, &applier, &problem)
+	err := s.db.QueryRowContext(ctx,
+		"SELECT c.service_state, a.service_state, CONCAT(c.last_error_message, COALESCE((SELECT MAX(last_error_message) FROM performance_schema.replication_applier_status_by_worker), '')) "+
+			"FROM performance_schema.replication_connection_status c JOIN performance_schema.replication_applier_status a USING (channel_name) WHERE channel_name = ''").Scan(&receiver, &applier, &problem)
 	if err == nil && (receiver != "ON" || applier != "ON") {
 		err = fmt.Errorf("receiver %s, applier %s: %s", receiver, applier, problem)
 	}

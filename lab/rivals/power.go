@@ -195,7 +195,8 @@ func (t *trireme) present(name string) (*demo.Node, error) {
 }
 
 // askLeader has the leader do something, within a limit.
-func (t *trireme) askLeader(ctx context.Context, limit time.Duration, f func(context.Context, *api.Client) error) error {
+func (t *trireme) askLeader(ctx context.Context, limit time.Duration,
+	f func(context.Context, *api.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	leader, err := t.Cluster.Leader(ctx)
@@ -257,10 +258,11 @@ func (t *trireme) bringBack(ctx context.Context, name, role string) error {
 		case member && err == nil:
 			return nil // it was never removed
 		case member:
-			return errors.Join(errors.New("an earlier attempt was not completed"), t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
-				_, err := api.Remove.Ask(ctx, cl, api.MemberRequest{Name: name})
-				return err
-			}))
+			return errors.Join(errors.New("an earlier attempt was not completed"),
+				t.askLeader(ctx, controlLimit, func(ctx context.Context, cl *api.Client) error {
+					_, err := api.Remove.Ask(ctx, cl, api.MemberRequest{Name: name})
+					return err
+				}))
 		case err == nil:
 			t.forget(n)
 		}
@@ -312,7 +314,8 @@ func (t *trireme) Testify(ctx context.Context, dir string) error {
 			errs = append(errs, testimony(ctx, filepath.Join(dir, n.Name+"-"+what+".json"), ask))
 		}
 		cl.Close()
-		errs = append(errs, copyFile(t.LogFile(n), filepath.Join(dir, n.Name+".log")), copyTree(filepath.Join(n.Dir, "raft"), filepath.Join(dir, n.Name+"-raft")))
+		errs = append(errs, copyFile(t.LogFile(n), filepath.Join(dir, n.Name+".log")),
+			copyTree(filepath.Join(n.Dir, "raft"), filepath.Join(dir, n.Name+"-raft")))
 		if n.Role != config.RoleLogger {
 			errs = append(errs, copyFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err"), filepath.Join(dir, n.Name+".err")))
 		}

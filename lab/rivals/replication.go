@@ -18,8 +18,8 @@ var (
 		Variants: applierVariants, Start: func(ctx context.Context, l *Lab, s Shape) (Running, error) {
 			return startReplication(ctx, l, s, false)
 		}}
-	semisyncSystem = System{Name: "semisync", Title: "semi-sync at AFTER_SYNC, one acknowledgement, double-1", Short: "semi-sync",
-		Variants: semisyncVariants, Start: func(ctx context.Context, l *Lab, s Shape) (Running, error) {
+	semisyncSystem = System{Name: "semisync", Title: "semi-sync at AFTER_SYNC, one acknowledgement, double-1",
+		Short: "semi-sync", Variants: semisyncVariants, Start: func(ctx context.Context, l *Lab, s Shape) (Running, error) {
 			return startReplication(ctx, l, s, true)
 		}}
 )
@@ -117,8 +117,10 @@ func (r *replication) follow(ctx context.Context, replica, source *server) error
 		}
 	}
 	return replica.exec(ctx, "STOP REPLICA", "SET GLOBAL super_read_only = ON",
-		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
-			"SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1", source.host.addr, source.port, User, Password),
+		fmt.Sprintf(
+			"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
+				"SOURCE_AUTO_POSITION = 1, SOURCE_SSL = 0, GET_SOURCE_PUBLIC_KEY = 1, SOURCE_CONNECT_RETRY = 1", source.host.addr,
+			source.port, User, Password),
 		"START REPLICA")
 }
 
@@ -137,7 +139,9 @@ func (r *replication) Settle(ctx context.Context) error {
 	return poll.Within(ctx, 30*time.Second, "replication with all replicas", func(ctx context.Context) error {
 		for _, s := range r.servers[1:] {
 			var connected bool
-			if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) = 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for source to send event%'").Scan(&connected); err != nil {
+			if err := s.db.QueryRowContext(ctx,
+				"SELECT COUNT(*) = 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for source to send event%'").
+				Scan(&connected); err != nil {
 				return err
 			}
 			if !connected {

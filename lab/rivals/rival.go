@@ -89,7 +89,8 @@ func (r *rival) Stop() error {
 func (r *rival) passThrough() (*router.Router, error) {
 	ports := r.site.lab.takePorts(2)
 	local := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	rt := router.New(router.Config{RWListen: local(ports), ROListen: local(ports + 1), HoldTimeout: recoverLimit, Logger: slog.New(slog.DiscardHandler)})
+	rt := router.New(router.Config{RWListen: local(ports), ROListen: local(ports + 1), HoldTimeout: recoverLimit,
+		Logger: slog.New(slog.DiscardHandler)})
 	return rt, rt.Start()
 }
 

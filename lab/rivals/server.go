@@ -81,9 +81,11 @@ func (h *host) startServer(ctx context.Context, serverID int, options map[string
 // startOn starts a mysqld on the data directory that is there.
 func (h *host) startOn(ctx context.Context, serverID int, options map[string]string) (*server, error) {
 	s := &server{host: h, port: h.port(mysqlPort)}
-	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port), "--bind-address=" + h.addr,
-		"--socket=" + filepath.Join(h.dir, "s"), "--pid-file=" + filepath.Join(h.dir, "pid"), "--log-error=" + filepath.Join(h.dir, "error.log"),
-		"--mysqlx=OFF", "--secure-file-priv=NULL", "--report-host=" + h.addr, "--server-id=" + strconv.Itoa(serverID)}, asRoot()...)
+	args := append([]string{"--no-defaults", "--datadir=" + filepath.Join(h.dir, "data"), "--port=" + strconv.Itoa(s.port),
+		"--bind-address=" + h.addr, "--socket=" + filepath.Join(h.dir, "s"), "--pid-file=" + filepath.Join(h.dir, "pid"),
+		"--log-error=" + filepath.Join(h.dir, "error.log"), "--mysqlx=OFF", "--secure-file-priv=NULL", "--report-host=" +
+			h.addr, "--server-id=" + strconv.Itoa(serverID)},
+		asRoot()...)
 	for _, k := range slices.Sorted(maps.Keys(options)) {
 		args = append(args, "--"+k+"="+options[k])
 	}

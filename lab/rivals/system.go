@@ -92,7 +92,8 @@ type Target struct {
 
 // Open is a pool of connections there. A statement that takes longer than the limit fails.
 func (t Target) Open(database string, limit time.Duration) (*sql.DB, error) {
-	return verify.Login{Addr: verify.Fixed(net.JoinHostPort(t.Host, strconv.Itoa(t.Port))), User: t.User, Password: t.Password, StatementTimeout: limit}.Open(database)
+	return verify.Login{Addr: verify.Fixed(net.JoinHostPort(t.Host, strconv.Itoa(t.Port))), User: t.User,
+		Password: t.Password, StatementTimeout: limit}.Open(database)
 }
 
 // HostParts are the processes that share one host; 0: none. Extra are of the client's host: a router.
@@ -139,8 +140,8 @@ type Running interface {
 
 // Systems in the order in which they run and are shown.
 func Systems() []System {
-	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem, mgrRouterSystem,
-		triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
+	return []System{standaloneSystem, asyncSystem, semisyncSystem, mgrEventualSystem, mgrAfterSystem, mgrMultiSystem,
+		mgrRouterSystem, triremeSystem, triremeDoubleSystem, triremeLoggerSystem, triremeLoggersSystem}
 }
 
 // Find looks a system up by its name.

@@ -19,14 +19,17 @@ import (
 )
 
 var (
-	triremeSystem = System{Name: "trireme", Title: "Trireme, three voters with data", Short: "Trireme", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(noLogger, config.DurabilityLog)}
-	triremeDoubleSystem = System{Name: "trireme-double", Title: "Trireme, three voters with data, durability = double", Short: "Trireme double", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(noLogger, config.DurabilityDouble)}
-	triremeLoggerSystem = System{Name: "trireme-logger", Title: "Trireme, two voters with data and a logger", Short: "Trireme 2+1", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(oneLogger, config.DurabilityLog)}
-	triremeLoggersSystem = System{Name: "trireme-loggers", Title: "Trireme, one voter with data, loggers besides", Short: "Trireme 1+n", Ours: true, Safe: true,
-		Variants: []Variant{{Name: "default"}}, Start: triremeStarter(allLoggers, config.DurabilityLog)}
+	triremeSystem = System{Name: "trireme", Title: "Trireme, three voters with data", Short: "Trireme", Ours: true,
+		Safe: true, Variants: []Variant{{Name: "default"}}, Start: triremeStarter(noLogger, config.DurabilityLog)}
+	triremeDoubleSystem = System{Name: "trireme-double", Title: "Trireme, three voters with data, durability = double",
+		Short: "Trireme double", Ours: true, Safe: true, Variants: []Variant{{Name: "default"}},
+		Start: triremeStarter(noLogger, config.DurabilityDouble)}
+	triremeLoggerSystem = System{Name: "trireme-logger", Title: "Trireme, two voters with data and a logger",
+		Short: "Trireme 2+1", Ours: true, Safe: true, Variants: []Variant{{Name: "default"}},
+		Start: triremeStarter(oneLogger, config.DurabilityLog)}
+	triremeLoggersSystem = System{Name: "trireme-loggers", Title: "Trireme, one voter with data, loggers besides",
+		Short: "Trireme 1+n", Ours: true, Safe: true, Variants: []Variant{{Name: "default"}},
+		Start: triremeStarter(allLoggers, config.DurabilityLog)}
 )
 
 // TriremeOf is a Trireme of another shape than those of Systems: so many of its nodes are loggers.
@@ -64,7 +67,8 @@ type trireme struct {
 	mysqld        string
 }
 
-func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running, error) {
+func triremeStarter(loggers func(nodes int) int, durability string) func(context.Context, *Lab, Shape) (Running,
+	error) {
 	return func(ctx context.Context, l *Lab, s Shape) (Running, error) {
 		return startTrireme(ctx, l, s, loggers(s.nodes()), durability)
 	}
@@ -79,7 +83,8 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	o := SharedOptions()
 	maps.Copy(o, s.Variant.Options)
 	maps.Copy(o, s.Options)
-	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*faultfs.FS{}, dir: s.Dir, replaced: map[string]string{}, watch: newWatch(), binary: l.Binary, mysqld: l.MySQL, serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
+	t := &trireme{dbs: map[string]*sql.DB{}, disks: map[string]*faultfs.FS{}, dir: s.Dir, replaced: map[string]string{},
+		watch: newWatch(), binary: l.Binary, mysqld: l.MySQL, serverCPUs: s.ServerCPUs, budgets: map[string]*wan.Budget{}}
 	for i := range s.Spare {
 		t.spare = append(t.spare, "n"+strconv.Itoa(s.nodes()+i+1))
 	}
@@ -98,8 +103,9 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		return nil, err
 	}
 	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
-	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Filled: t.syncDisk, Nodes: s.nodes() - loggers, Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)), MySQL: l.MySQL, Binary: l.Binary,
-		MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
+	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Filled: t.syncDisk, Nodes: s.nodes() - loggers,
+		Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)),
+		MySQL: l.MySQL, Binary: l.Binary, MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {
 				onEthernet(n)
@@ -167,7 +173,9 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 		return []Target{{nil, t.lead, n.Host, n.Ports.RW, s.User, s.Password}}, nil
 	}
 	if t.ether == nil {
-		return nil, fmt.Errorf("%w: the emulated hosts are joined by TUN devices, which know no ARP; a virtual address needs Ethernet", ErrNotHere)
+		return nil,
+			fmt.Errorf("%w: the emulated hosts are joined by TUN devices, which know no ARP; a virtual address needs Ethernet",
+				ErrNotHere)
 	}
 	addr := virtual
 	if v == Switch {
@@ -179,7 +187,8 @@ func (t *trireme) Targets(v Via) ([]Target, error) {
 func (t *trireme) Hosts() []HostParts {
 	var out []HostParts
 	for _, n := range t.Nodes() {
-		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead, Budget: t.hosts.Budget(n.Name)}
+		h := HostParts{Name: n.Name, MySQL: n.MySQLPID(), Daemon: n.DaemonPID(), Leader: n.Name == t.lead,
+			Budget: t.hosts.Budget(n.Name)}
 		if guard := n.GuardPID(); guard != 0 {
 			h.Extra = append(h.Extra, guard)
 		}

@@ -120,7 +120,8 @@ func (t *trireme) Settled(ctx context.Context) (Lead, error) {
 
 func (t *trireme) Healthy(ctx context.Context, name string) (bool, error) {
 	v, err := t.View(ctx)
-	return slices.ContainsFunc(v.Members, func(m api.MemberView) bool { return m.Name == name && m.State == api.StateHealthy }), err
+	return slices.ContainsFunc(v.Members,
+		func(m api.MemberView) bool { return m.Name == name && m.State == api.StateHealthy }), err
 }
 
 func (t *trireme) Do(ctx context.Context, f Fault, name string) error {

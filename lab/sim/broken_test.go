@@ -165,7 +165,8 @@ func TestShrink(t *testing.T) {
 			continue
 		}
 		text := Shrink(context.Background(), seed, o)
-		if !strings.Contains(text, "and 1 faults") || !strings.Contains(text, "VIOLATION of S2") || !strings.Contains(text, "loses power") {
+		if !strings.Contains(text, "and 1 faults") || !strings.Contains(text, "VIOLATION of S2") ||
+			!strings.Contains(text, "loses power") {
 			t.Fatalf("seed %d: %.2000s", seed, text)
 		}
 		return

@@ -62,7 +62,8 @@ func Campaign(ctx context.Context, o CampaignOptions) (Totals, error) {
 	c.total.Took = time.Since(c.began)
 	if len(c.total.Failures) > 0 {
 		f := c.total.Failures[0]
-		return c.total, fmt.Errorf("%w: %d of %d seeds; seed %d: %s: %s", ErrFailed, len(c.total.Failures), c.total.Seeds, f.Seed, f.Rule, f.Text)
+		return c.total, fmt.Errorf("%w: %d of %d seeds; seed %d: %s: %s", ErrFailed, len(c.total.Failures), c.total.Seeds,
+			f.Seed, f.Rule, f.Text)
 	}
 	return c.total, ctx.Err()
 }

@@ -131,8 +131,8 @@ func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
 		return
 	}
 	if old != content {
-		c.w.Violate("log matching", "node %d has an entry %d of term %d (after term %d, content %x) that differs from what was seen before (after term %d, content %x)",
-			n.ID, id.index, id.term, prevTerm, content.sum, old.prevTerm, old.sum)
+		c.w.Violate("log matching",
+			"node %d has an entry %d of term %d (after term %d, content %x) that differs from what was seen before (after term %d, content %x)", n.ID, id.index, id.term, prevTerm, content.sum, old.prevTerm, old.sum)
 	}
 }
 
@@ -161,7 +161,8 @@ func (l *logModel) had(index, term uint64) bool {
 func (c *checks) reset(n *Node, snap *raftpb.Snapshot) {
 	l, index := c.log(n), snap.GetMetadata().GetIndex()
 	if index > uint64(len(c.entries)) || c.entries[index-1].term != snap.GetMetadata().GetTerm() {
-		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index, snap.GetMetadata().GetTerm())
+		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index,
+			snap.GetMetadata().GetTerm())
 		return
 	}
 	l.base, l.terms, l.durable, l.proven = index, l.terms[:0], index, index
@@ -200,7 +201,8 @@ func (c *checks) reopened(n *Node) bool {
 	for at := first; at <= last; at++ {
 		term, err := n.log.Term(at)
 		if err != nil || at <= l.durable && at > l.base && l.term(at) != term {
-			c.w.Violate("S2", "node %d had fsynced entry %d of term %d and finds one of term %d there (%v)", n.ID, at, l.term(at), term, err)
+			c.w.Violate("S2", "node %d had fsynced entry %d of term %d and finds one of term %d there (%v)", n.ID, at,
+				l.term(at), term, err)
 			return false
 		}
 		terms = append(terms, term)
@@ -254,15 +256,17 @@ func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
 		at, content := e.GetIndex(), committedEntry{e.GetTerm(), sumOf(e)}
 		switch known := uint64(len(c.entries)); {
 		case at > known+1:
-			c.w.Violate("state-machine safety", "node %d is given entry %d, and no node has ever been given entry %d", n.ID, at, known+1)
+			c.w.Violate("state-machine safety", "node %d is given entry %d, and no node has ever been given entry %d", n.ID, at,
+				known+1)
 			return
 		case at == known+1:
 			c.entries = append(c.entries, content)
 			c.w.count(cCommits)
 			c.w.note(6, at, content.term, content.sum)
 		case c.entries[at-1] != content:
-			c.w.Violate("state-machine safety", "node %d is given entry %d of term %d, content %x; another was given one of term %d, content %x",
-				n.ID, at, content.term, content.sum, c.entries[at-1].term, c.entries[at-1].sum)
+			c.w.Violate("state-machine safety",
+				"node %d is given entry %d of term %d, content %x; another was given one of term %d, content %x", n.ID, at,
+				content.term, content.sum, c.entries[at-1].term, c.entries[at-1].sum)
 			return
 		}
 		if e.GetType() != raftpb.EntryNormal && at > n.confFrom {
@@ -329,7 +333,8 @@ func (c *checks) newCommit(n *Node) {
 			}
 		}
 		if 2*have <= len(half) && len(half) > 0 {
-			c.w.Violate("S2", "node %d of term %d commits entry %d, which is on the disks of %d of the voters %v only", n.ID, term, s.Commit, have, half)
+			c.w.Violate("S2", "node %d of term %d commits entry %d, which is on the disks of %d of the voters %v only", n.ID,
+				term, s.Commit, have, half)
 		}
 	}
 }
@@ -368,7 +373,8 @@ func (c *checks) matches(n *Node) {
 			continue
 		}
 		if !c.logs[id-1].had(pr.Match, term) {
-			c.w.Violate("S2", "node %d counts entry %d of term %d for node %d, which has never fsynced it", n.ID, pr.Match, term, id)
+			c.w.Violate("S2", "node %d counts entry %d of term %d for node %d, which has never fsynced it", n.ID, pr.Match, term,
+				id)
 		}
 	}
 }
@@ -387,12 +393,14 @@ func (c *checks) complete(n *Node) {
 	}
 	if at > l.last() {
 		if c.entries[at-1].term < s.Term {
-			c.w.Violate("leader completeness", "node %d leads term %d with a log to %d, entry %d is committed", n.ID, s.Term, l.last(), at)
+			c.w.Violate("leader completeness", "node %d leads term %d with a log to %d, entry %d is committed", n.ID, s.Term,
+				l.last(), at)
 		}
 		return
 	}
 	if got, want := l.term(at), c.entries[at-1].term; got != want && want <= s.Term {
-		c.w.Violate("leader completeness", "node %d leads term %d, its entry %d is of term %d, one of term %d is committed", n.ID, s.Term, at, got, want)
+		c.w.Violate("leader completeness", "node %d leads term %d, its entry %d is of term %d, one of term %d is committed",
+			n.ID, s.Term, at, got, want)
 	}
 }
 
@@ -423,9 +431,11 @@ func (c *checks) leases(n *Node) {
 		case holds && other:
 			c.w.Violate("S10", "nodes %d (term %d) and %d (term %d) both hold a lease", n.ID, n.status.Term, m.ID, m.status.Term)
 		case other && n.status.Term > m.status.Term:
-			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", n.ID, n.status.Term, m.ID, m.status.Term)
+			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", n.ID, n.status.Term, m.ID,
+				m.status.Term)
 		case holds && m.leads() && m.status.Term > n.status.Term:
-			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", m.ID, m.status.Term, n.ID, n.status.Term)
+			c.w.Violate("S10", "node %d leads term %d while %d holds a lease of term %d", m.ID, m.status.Term, n.ID,
+				n.status.Term)
 		}
 	}
 }
@@ -480,7 +490,8 @@ func (c *checks) membership(n *Node, index uint64) {
 	if at > 0 {
 		c.w.count(cChanges)
 		if set, ok := disjoint(&c.confs[at-1], &now); ok {
-			c.w.Violate("membership", "%v is followed by %v at entry %d: %b is a majority of the first, and all others are one of the second",
+			c.w.Violate("membership",
+				"%v is followed by %v at entry %d: %b is a majority of the first, and all others are one of the second",
 				&c.confs[at-1], &now, index, set)
 		}
 	}

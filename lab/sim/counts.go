@@ -51,10 +51,11 @@ const (
 )
 
 var counterNames = [numCounters]string{
-	"steps", "proposals", "accepted", "acknowledged", "commits", "reads", "reads_answered", "lease_reads", "lease_steps", "elections", "starts",
-	"kills", "power_losses", "pauses", "partitions", "bad_links", "clock_changes", "slow_disks", "disk_failures", "full_disks", "bit_flips",
-	"corruptions_found", "corruptions_of_the_tail", "disks_lost", "peer_gone", "transfers", "deposed", "membership_asked", "membership_changes", "purges", "snapshots",
-	"messages", "messages_lost", "appends",
+	"steps", "proposals", "accepted", "acknowledged", "commits", "reads", "reads_answered", "lease_reads", "lease_steps",
+	"elections", "starts", "kills", "power_losses", "pauses", "partitions", "bad_links", "clock_changes", "slow_disks",
+	"disk_failures", "full_disks", "bit_flips", "corruptions_found", "corruptions_of_the_tail", "disks_lost", "peer_gone",
+	"transfers", "deposed", "membership_asked", "membership_changes", "purges", "snapshots", "messages", "messages_lost",
+	"appends",
 }
 
 func (w *World) count(c counter) { w.counts[c]++ }
@@ -78,9 +79,10 @@ func (w *World) countsByName() Counts {
 }
 
 // happens is what some forty seeds with mysqld have to have seen: a simulation in which nothing happens finds nothing.
-var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed", "mysqld hangs",
-	"dump connection lost", "binary log rotated", "switchover", "data directory lost", "leadership to and fro", "power_losses", "purges", "plugged", "refed", "seeds",
-	"daemon stopped politely", "data tampered with"}
+var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed",
+	"mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost",
+	"leadership to and fro", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
+	"data tampered with"}
 
 // Missing is what has to have happened in some forty seeds with mysqld, and did not.
 func (c Counts) Missing() (none []string) {

@@ -64,23 +64,26 @@ const (
 	numFaults
 )
 
-var faultNames = [numFaults]string{"kill", "kill all", "power loss", "power loss of all", "power loss in mid-write", "stop", "isolate", "hears nobody",
-	"is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles", "reorder", "clock", "slow disk", "hung disk",
-	"failing disk", "full disk", "bit flip", "disk lost", "transfer", "campaign", "depose", "purge", "membership", "mysqld"}
+var faultNames = [numFaults]string{"kill", "kill all", "power loss", "power loss of all", "power loss in mid-write",
+	"stop", "isolate", "hears nobody", "is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles",
+	"reorder", "clock", "slow disk", "hung disk", "failing disk", "full disk", "bit flip", "disk lost", "transfer",
+	"campaign", "depose", "purge", "membership", "mysqld"}
 
 func (k faultKind) String() string { return faultNames[k] }
 
 // weights say how often each fault is drawn.
-var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPowerAt: 4, fPause: 5, fIsolate: 6, fDeaf: 2, fMute: 2, fOneWay: 3,
-	fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3, fSlowDisk: 2, fHungDisk: 2, fFailDisk: 5, fFullDisk: 2,
-	fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2, fPurge: 8, fChange: 9}
+var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPowerAt: 4, fPause: 5, fIsolate: 6,
+	fDeaf: 2, fMute: 2, fOneWay: 3, fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3,
+	fSlowDisk: 2, fHungDisk: 2, fFailDisk: 5, fFullDisk: 2, fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2,
+	fPurge: 8, fChange: 9}
 
 // quiet is how long a cluster is left alone to begin with.
 const quiet = 1500 * time.Millisecond
 
 func drawPlan(seed uint64, o *Options) plan {
 	rnd := rand.New(rand.NewPCG(seed, 0x7472697265))
-	p := plan{seed: seed, nodes: []int{3, 3, 3, 5, 5, 4, 1, 2}[rnd.IntN(8)], wide: rnd.IntN(6) == 0, length: time.Duration(4+rnd.IntN(5)) * time.Second}
+	p := plan{seed: seed, nodes: []int{3, 3, 3, 5, 5, 4, 1, 2}[rnd.IntN(8)], wide: rnd.IntN(6) == 0,
+		length: time.Duration(4+rnd.IntN(5)) * time.Second}
 	if o.Nodes > 0 {
 		p.nodes = o.Nodes
 	}
@@ -103,8 +106,8 @@ func drawPlan(seed uint64, o *Options) plan {
 	}
 	if o.Top != nil {
 		for range 3 + rnd.IntN(12) {
-			p.faults = append(p.faults, fault{kind: fMysqld, at: quiet + time.Duration(rnd.Int64N(int64(p.length))), seed: rnd.Uint64(),
-				dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
+			p.faults = append(p.faults, fault{kind: fMysqld, at: quiet + time.Duration(rnd.Int64N(int64(p.length))),
+				seed: rnd.Uint64(), dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
 		}
 	}
 	slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
@@ -195,7 +198,8 @@ func (w *World) hit(f fault, rnd *rand.Rand, n *Node) {
 		n.hung++
 		w.At(f.dur, func() { n.hung-- })
 	case fFailDisk:
-		n.failing = []memfs.Op{memfs.OpFdatasync, memfs.OpFdatasync, memfs.OpWrite, memfs.OpCreate, memfs.OpSyncDir, memfs.OpRename, memfs.OpTruncate}[rnd.IntN(7)]
+		n.failing = []memfs.Op{memfs.OpFdatasync, memfs.OpFdatasync, memfs.OpWrite, memfs.OpCreate, memfs.OpSyncDir,
+			memfs.OpRename, memfs.OpTruncate}[rnd.IntN(7)]
 	case fFullDisk:
 		w.count(cFullDisks)
 		n.setFull(true)

@@ -261,13 +261,15 @@ func (g *glue) view() ha.View {
 	lease := g.lease()
 	v := ha.View{
 		Now: g.now(), Self: g.n.ID, Name: fmt.Sprint("n", g.n.ID), Weight: 1,
-		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit, LeaseUntil: lease,
-			Transferee: st.Transferee, Asked: g.asked != 0 && st.Term == g.asked+1, Since: g.since,
+		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
+			LeaseUntil: lease, Transferee: st.Transferee, Asked: g.asked != 0 && st.Term == g.asked+1, Since: g.since,
 			Unsettled: st.Role == consensus.Leader && g.settled != st.Term, Voters: len(st.Voters)},
-		Server:            ha.Server{State: g.state, Applied: g.applied, Problem: g.problem, RetryAt: g.retryAt, Since: g.readyAt},
+		Server: ha.Server{State: g.state, Applied: g.applied, Problem: g.problem, RetryAt: g.retryAt,
+			Since: g.readyAt},
 		Serving:           ha.Serving{Phase: g.serving.phase, Term: g.serving.term, Drained: g.serving.drained},
 		HandoverTriedTerm: g.hand.term, HandoverAt: g.hand.at, HandoverTo: g.hand.to, HandoverFails: g.hand.fails,
-		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID), LastOpen: uint64(g.led.NewestBarrier().Node),
+		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID),
+		LastOpen: uint64(g.led.NewestBarrier().Node),
 	}
 	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
 		v.Server.Stuck, v.Server.StuckSince = "mysqld does not answer", g.hungAt
@@ -311,7 +313,8 @@ func (g *glue) lease() time.Duration {
 }
 
 func (g *glue) peerView(id uint64, st *consensus.Status) ha.Peer {
-	p := ha.Peer{ID: id, Name: fmt.Sprint("n", id), Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id), Weight: 1}
+	p := ha.Peer{ID: id, Name: fmt.Sprint("n", id), Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id),
+		Weight: 1}
 	if pr, ok := st.Members[id]; ok {
 		p.Match, p.Heard = pr.Match, pr.Answered
 	}

@@ -13,8 +13,8 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// keepDurable is lifecycle.Life.KeepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then the
-// index is written down (S8).
+// keepDurable is lifecycle.Life.KeepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then
+// the index is written down (S8).
 func (g *glue) keepDurable() {
 	g.n.After(durableEvery, g.keepDurable)
 	l := g.life
@@ -113,7 +113,8 @@ func (g *glue) donation() (donation, bool) {
 	for _, x := range g.srv.Prepared() {
 		prepared = append(prepared, fakemysql.XIDKey(x))
 	}
-	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed), prepared: prepared, from: g}, true
+	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed),
+		prepared: prepared, from: g}, true
 }
 
 // seedServer is node.seedServer: the data is replaced by a copy of another node's.
@@ -178,7 +179,8 @@ func (g *glue) seed(k *task) error {
 	fresh := fakemysql.New(uint32(g.n.ID))
 	copied := func() bool {
 		l := d.from.life
-		return l != nil && !l.dead && l.incarnation == d.incarnation && !d.from.hung && !g.w.net.cut(id, g.n.ID) && fresh.Clone(d.from.srv)
+		return l != nil && !l.dead && l.incarnation == d.incarnation && !d.from.hung && !g.w.net.cut(id, g.n.ID) &&
+			fresh.Clone(d.from.srv)
 	}
 	if err := k.until(3*time.Second, "copying", copied); err != nil {
 		return err

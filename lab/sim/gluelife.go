@@ -37,7 +37,8 @@ func (g *glue) startServer(k *task) {
 	if k.sleep(time.Duration(100+g.w.rnd.IntN(400))*time.Millisecond) != nil {
 		return
 	}
-	l := &mysqlLife{incarnation: inc, uuid: gtid.IncarnationUUID(clusterID, uint16(g.n.ID), inc), consumed: raftlog.Pos{File: 1, Off: 4}}
+	l := &mysqlLife{incarnation: inc, uuid: gtid.IncarnationUUID(clusterID, uint16(g.n.ID), inc),
+		consumed: raftlog.Pos{File: 1, Off: 4}}
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.Start(l.uuid, g.sql.broken("S5"))
 	g.life, g.hung, g.hungAt = l, false, 0
@@ -151,8 +152,9 @@ func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
 	upTo, committed := g.led.Snapshot()
 	log := g.n.Log()
 	purged := log.Boundary()
-	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index, Durable: g.saved.durable,
-		XARecover: map[string]bool{}, Inherited: g.saved.inherited, Local: g.saved.lives.Harmless(clusterID, uint16(g.n.ID))}
+	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index,
+		Durable: g.saved.durable, XARecover: map[string]bool{}, Inherited: g.saved.inherited,
+		Local: g.saved.lives.Harmless(clusterID, uint16(g.n.ID))}
 	for _, x := range xids {
 		in.XARecover[fakemysql.XIDKey(x)] = true
 	}
@@ -197,7 +199,9 @@ func scanLog(log *raftlog.Log, known gtid.Set, upTo uint64, f func(ledger.Txn) e
 		return err
 	}
 	var s ledger.Scanner
-	return log.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error { return s.Entry(m, index, events, f) })
+	return log.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
+		return s.Entry(m, index, events, f)
+	})
 }
 
 // connectFeed is lifecycle.Life.connectFeed.
@@ -237,7 +241,8 @@ const feedBatch = 4 // entries at a time
 // feedSome hands out a few entries.
 func (g *glue) feedSome() {
 	f := &g.feed
-	if !f.on || g.hung || g.life == nil || g.life.dead || g.serving.phase != ha.PhaseNone && g.serving.phase != ha.PhasePromoting {
+	if !f.on || g.hung || g.life == nil || g.life.dead || g.serving.phase != ha.PhaseNone &&
+		g.serving.phase != ha.PhasePromoting {
 		return
 	}
 	log := g.n.Log()

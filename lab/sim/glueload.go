@@ -178,7 +178,9 @@ const (
 	numSQLFaults
 )
 
-var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged", "daemon stopped politely", "data tampered with"}
+var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated",
+	"switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged", "daemon stopped politely",
+	"data tampered with"}
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
@@ -186,7 +188,8 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	if o := s.writable(); o != nil && rnd.IntN(3) > 0 {
 		g = o
 	}
-	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover, qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
+	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover,
+		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
 	s.w.Tracef("fault: %s, node %d", sqlFaultNames[kind], g.n.ID)
 	s.w.Count(sqlFaultNames[kind], 1)
 	l := g.life

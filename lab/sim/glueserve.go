@@ -117,7 +117,8 @@ func (g *glue) applyAll(k *task, l *mysqlLife) error {
 	return err
 }
 
-// beginLead is lifecycle.Life.BeginLead: from here on every commit waits, and what this life has logged so far is its own affair.
+// beginLead is lifecycle.Life.BeginLead: from here on every commit waits, and what this life has logged so far is its
+// own affair.
 func (g *glue) beginLead(k *task, l *mysqlLife) (raftlog.Pos, error) {
 	for range 10 {
 		if err := k.command(l, openPatience); err != nil {
@@ -141,7 +142,8 @@ func (g *glue) beginLead(k *task, l *mysqlLife) (raftlog.Pos, error) {
 
 // attach is dump.Source.Attach.
 func (g *glue) attach(k *task, l *mysqlLife, from raftlog.Pos) error {
-	l.src = dump.NewStepper(dump.SourceConfig{Node: uint16(g.n.ID), Incarnation: l.incarnation, ServerUUID: l.uuid, ChunkBytes: g.sql.chunk})
+	l.src = dump.NewStepper(dump.SourceConfig{Node: uint16(g.n.ID), Incarnation: l.incarnation, ServerUUID: l.uuid,
+		ChunkBytes: g.sql.chunk})
 	l.src.Attach(from)
 	if err := k.command(l, openPatience); err != nil {
 		return err
@@ -351,7 +353,8 @@ func (g *glue) fence(reason string) {
 			}
 			err := g.drain(k, l, fencePatience)
 			if err == nil {
-				err = k.until(fencePatience, "what was under way did not end", func() bool { return was.task == nil || was.task.done })
+				err = k.until(fencePatience, "what was under way did not end",
+					func() bool { return was.task == nil || was.task.done })
 			}
 			if err == nil {
 				g.guard.set(g, 0)
@@ -370,8 +373,8 @@ func (g *glue) fence(reason string) {
 	})
 }
 
-// drain is lifecycle.Life.Close: writes are closed; it returns nil only when no session waits and everything that mysqld
-// wrote is committed.
+// drain is lifecycle.Life.Close: writes are closed; it returns nil only when no session waits and everything that
+// mysqld wrote is committed.
 func (g *glue) drain(k *task, l *mysqlLife, patience time.Duration) error {
 	end := g.now() + patience
 	if err := k.command(l, patience); err != nil {
@@ -449,7 +452,8 @@ func (g *glue) switchover(k *task, l *mysqlLife, a ha.Action) {
 		return
 	}
 	g.serving.drained = false
-	if err = g.openWrites(k, l, a.Term, ha.PhaseHandover); err != nil && g.serving.phase == ha.PhaseHandover && g.life == l {
+	if err = g.openWrites(k, l, a.Term, ha.PhaseHandover); err != nil && g.serving.phase == ha.PhaseHandover &&
+		g.life == l {
 		g.fence("the switchover failed half-way: " + err.Error())
 	}
 }

@@ -68,7 +68,8 @@ func (p *plain) MayChange(_, _ []uint64) bool { return true }
 func (p *plain) Finish() {
 	for _, at := range p.n.w.load.acked {
 		if p.applied < at {
-			p.n.w.Violate("acknowledged entries", "entry %d was acknowledged, and node %d has applied up to %d at the end", at, p.n.ID, p.applied)
+			p.n.w.Violate("acknowledged entries", "entry %d was acknowledged, and node %d has applied up to %d at the end", at,
+				p.n.ID, p.applied)
 			return
 		}
 	}
@@ -134,7 +135,8 @@ func (n *Node) leaseRead() {
 		}
 		n.w.count(cLeaseReads)
 		if result < known && !n.w.opts.broken.leases {
-			n.w.Violate("S10", "node %d answers a read with what was committed at %d, and %d had been committed when it came", n.ID, result, known)
+			n.w.Violate("S10", "node %d answers a read with what was committed at %d, and %d had been committed when it came",
+				n.ID, result, known)
 		}
 	})
 }

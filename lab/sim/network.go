@@ -199,6 +199,6 @@ func (w *World) traceMessage(m *raftpb.Message) {
 	if m.GetReject() {
 		verdict = " reject"
 	}
-	w.Tracef("  %d>%d %s term=%d at=%d/%d entries=%d commit=%d%s", m.GetFrom(), m.GetTo(), t, m.GetTerm(), m.GetLogTerm(), m.GetIndex(),
-		len(m.GetEntries()), m.GetCommit(), verdict)
+	w.Tracef("  %d>%d %s term=%d at=%d/%d entries=%d commit=%d%s", m.GetFrom(), m.GetTo(), t, m.GetTerm(), m.GetLogTerm(),
+		m.GetIndex(), len(m.GetEntries()), m.GetCommit(), verdict)
 }

@@ -131,8 +131,8 @@ func (n *Node) start() {
 	}
 	n.life++
 	n.disk.mend()
-	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 4 << 10, CacheBytes: 4 << 10, ZeroAheadBytes: 4 << 10,
-		Cluster: clusterID, NodeID: n.ID, Later: n.upkeepLater})
+	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 4 << 10, CacheBytes: 4 << 10,
+		ZeroAheadBytes: 4 << 10, Cluster: clusterID, NodeID: n.ID, Later: n.upkeepLater})
 	if err != nil {
 		n.failedStart(err)
 		return
@@ -180,9 +180,9 @@ func (n *Node) open() (err error) {
 	cfg := consensus.Config{
 		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: n.top.Start(),
 		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
-		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: 64 << 10, MaxApplyingBytes: 16 << 10,
-		OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState, OnFatal: func(error) {},
-		CampaignDelay: n.campaignDelay, Clock: n.Clock,
+		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: 64 << 10,
+		MaxApplyingBytes: 16 << 10, OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState,
+		OnFatal: func(error) {}, CampaignDelay: n.campaignDelay, Clock: n.Clock,
 	}
 	life := n.life
 	n.st, err = consensus.OpenStepper(cfg, peers, consensus.StepperOptions{
@@ -368,7 +368,8 @@ func (n *Node) fatal(err error) {
 		n.end(false)
 		n.fs.Kill()
 		n.w.At(time.Second, n.start)
-	case n.rotten != "" && strings.Contains(err.Error(), raftlog.ErrCorrupt.Error()): // raft reports it by a panic, in words
+	// raft reports it by a panic, in words
+	case n.rotten != "" && strings.Contains(err.Error(), raftlog.ErrCorrupt.Error()):
 		n.w.count(cCorruptFound)
 		n.lose("what had rotted was read")
 	default:
@@ -499,7 +500,8 @@ func (n *Node) ReadIndex(done func(index uint64)) {
 	known := n.w.check.commit
 	n.st.ReadIndex(func(index uint64) {
 		if index < known {
-			n.w.Violate("linearizable reads", "node %d was given read index %d, and %d had been committed when it asked", n.ID, index, known)
+			n.w.Violate("linearizable reads", "node %d was given read index %d, and %d had been committed when it asked", n.ID,
+				index, known)
 		}
 		n.w.count(cReadsAnswered)
 		done(index)

@@ -50,7 +50,8 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 
 // newWorld makes the world of a schedule: all nodes are started, nothing has happened yet.
 func newWorld(p plan, o Options) *World {
-	w := &World{opts: o, plan: p, rnd: rand.New(rand.NewPCG(p.seed, 2)), hash: 14695981039346656037, wire: transport.NewWire()}
+	w := &World{opts: o, plan: p, rnd: rand.New(rand.NewPCG(p.seed, 2)), hash: 14695981039346656037,
+		wire: transport.NewWire()}
 	w.check.init(w)
 	w.net.base, w.net.spread = 100*time.Microsecond, 400*time.Microsecond
 	if p.wide {
@@ -85,7 +86,8 @@ func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 		w.runUntil(min(end, w.now+int64(time.Second)))
 	}
 	w.peace()
-	return Result{Seed: p.seed, Counts: w.countsByName(), Simulated: time.Duration(w.now), Hash: w.hash, Violation: w.violation, Trace: w.traceText()}, nil
+	return Result{Seed: p.seed, Counts: w.countsByName(), Simulated: time.Duration(w.now), Hash: w.hash,
+		Violation: w.violation, Trace: w.traceText()}, nil
 }
 
 // recovery is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given

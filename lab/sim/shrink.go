@@ -30,7 +30,8 @@ func Shrink(ctx context.Context, seed uint64, o Options) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, shrunk to %d nodes and %d faults in %d runs: %v\n", seed, s.best.nodes, len(s.best.faults), s.runs, r.Violation)
+	fmt.Fprintf(&b, "seed %d, shrunk to %d nodes and %d faults in %d runs: %v\n", seed, s.best.nodes, len(s.best.faults),
+		s.runs, r.Violation)
 	for _, f := range s.best.faults {
 		fmt.Fprintf(&b, "  %s\n", f)
 	}

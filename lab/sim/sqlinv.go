@@ -69,8 +69,9 @@ func SQLTop(rule string) func(*Node) Top {
 }
 
 func newSQLWorld(w *World, rule string) *sqlWorld {
-	s := &sqlWorld{w: w, rule: rule, next: 1, at: map[gtid.GTID]uint64{}, rows: map[uint64]bool{}, xaRows: map[string][]uint64{}, openXA: map[string]uint64{},
-		served: map[gtid.UUID]uint64{}, clients: map[uint64]gtid.GTID{}, applying: map[uint64]bool{}, ref: fakemysql.New(0)}
+	s := &sqlWorld{w: w, rule: rule, next: 1, at: map[gtid.GTID]uint64{}, rows: map[uint64]bool{},
+		xaRows: map[string][]uint64{}, openXA: map[string]uint64{}, served: map[gtid.UUID]uint64{},
+		clients: map[uint64]gtid.GTID{}, applying: map[uint64]bool{}, ref: fakemysql.New(0)}
 	s.ref.Start(gtid.IncarnationUUID(clusterID, 0, 1), false)
 	r := w.rnd
 	switch r.IntN(3) {
@@ -299,7 +300,8 @@ func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 			break
 		}
 		if !g.srv.Executed().Contains(t) {
-			s.w.Violate("S6", "node %d opens writes after the barrier %d and has not executed %v of entry %d", g.n.ID, b.Index, t, s.at[t])
+			s.w.Violate("S6", "node %d opens writes after the barrier %d and has not executed %v of entry %d", g.n.ID, b.Index,
+				t, s.at[t])
 			return
 		}
 	}
@@ -330,7 +332,8 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 		return
 	}
 	for _, d := range s.glues {
-		if !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered || d.state == ha.ServerBehind || d.state == ha.ServerSeeding {
+		if !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered || d.state == ha.ServerBehind ||
+			d.state == ha.ServerSeeding {
 			continue
 		}
 		durable := d.srv.Durable()
@@ -339,14 +342,16 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 				break
 			}
 			if !durable.Contains(t) {
-				s.w.Violate("S8", "node %d may purge its log up to entry %d, and node %d does not have %v of entry %d on disk", g.n.ID, upTo, d.n.ID, t, s.at[t])
+				s.w.Violate("S8", "node %d may purge its log up to entry %d, and node %d does not have %v of entry %d on disk",
+					g.n.ID, upTo, d.n.ID, t, s.at[t])
 				return
 			}
 		}
 	}
 	for _, xid := range slices.Sorted(maps.Keys(s.openXA)) {
 		if at := s.openXA[xid]; at <= upTo {
-			s.w.Violate("S8", "node %d may purge its log up to entry %d, where the XA transaction %s was prepared that is open", g.n.ID, upTo, xid)
+			s.w.Violate("S8", "node %d may purge its log up to entry %d, where the XA transaction %s was prepared that is open",
+				g.n.ID, upTo, xid)
 		}
 	}
 }
@@ -412,8 +417,10 @@ func (g *glue) rots() bool { return g.n.rotten != "" }
 
 // finish compares a node with the reference: everything committed exactly once, nothing else.
 func (s *sqlWorld) finish(g *glue) {
-	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked, "unknown": s.counts.unknown, "refused": s.counts.refused,
-		"sql_reads": s.counts.reads, "seeds": s.counts.seeds, "guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "plugged": s.counts.plugged, "refed": s.counts.refed} {
+	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked,
+		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
+		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "plugged": s.counts.plugged,
+		"refed": s.counts.refed} {
 		s.w.Count(name, n)
 	}
 	clear(s.clients)

@@ -65,7 +65,8 @@ func TestFollow(t *testing.T) {
 	}
 	got := f.Ends(t.Context(), executed, func() int64 { return 7 })
 	rows := got.Rows["counters"]
-	if got.Why != "" || len(rows) < 2 || strings.Join(rows[0].Values, " ") != "1 10" || strings.Join(rows[len(rows)-1].Values, " ") != "1 11" || got.End != 7 {
+	if got.Why != "" || len(rows) < 2 || strings.Join(rows[0].Values, " ") != "1 10" ||
+		strings.Join(rows[len(rows)-1].Values, " ") != "1 11" || got.End != 7 {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(strings.Join(got.Statements, "; "), "CREATE TABLE IF NOT EXISTS db.counters") {

@@ -54,7 +54,8 @@ type Follower struct {
 // Follow all that is committed from now on in a database. stream gives the address for each connection.
 func Follow(login verify.Login, stream func() string, database string) *Follower {
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Follower{login: login.WithDefaults(), stream: stream, database: database, cancel: cancel, done: make(chan struct{})}
+	f := &Follower{login: login.WithDefaults(), stream: stream, database: database, cancel: cancel,
+		done: make(chan struct{})}
 	f.sum.XA, f.sum.Rows = map[string][]string{}, map[string][]verify.LoggedRow{}
 	go f.run(ctx)
 	return f
@@ -130,11 +131,13 @@ func (f *Follower) follow(ctx context.Context, addr string) error {
 func (f *Follower) open(ctx context.Context, nc net.Conn) (*mysqlwire.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.login.StatementTimeout)
 	defer cancel()
-	c, err := mysqlwire.Login(ctx, nc, mysqlwire.ClientConfig{User: f.login.User, Password: f.login.Password, MaxPacket: maxLogged})
+	c, err := mysqlwire.Login(ctx, nc, mysqlwire.ClientConfig{User: f.login.User, Password: f.login.Password,
+		MaxPacket: maxLogged})
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []string{"SET @source_binlog_checksum='CRC32'", fmt.Sprintf("SET @source_heartbeat_period=%d", logBeat.Nanoseconds())} {
+	for _, s := range []string{"SET @source_binlog_checksum='CRC32'", fmt.Sprintf("SET @source_heartbeat_period=%d",
+		logBeat.Nanoseconds())} {
 		if _, err := c.Exec(ctx, s); err != nil {
 			return nil, err
 		}
@@ -230,7 +233,8 @@ func (f *Follower) Ends(ctx context.Context, executed string, now func() int64) 
 			return f.end("", now())
 		case ctx.Err() != nil || time.Now().After(deadline):
 			f.mu.Lock()
-			err = fmt.Errorf("the change stream has not told %d transactions: %w", missing.Count(), cmp.Or(f.last, ctx.Err(), context.DeadlineExceeded))
+			err = fmt.Errorf("the change stream has not told %d transactions: %w", missing.Count(),
+				cmp.Or(f.last, ctx.Err(), context.DeadlineExceeded))
 			f.mu.Unlock()
 		}
 		if err == nil {
@@ -378,7 +382,8 @@ func (r *logReader) tableMap(body []byte) error {
 	t.types = append(t.types, f.take(f.packed())...)
 	meta := eventFields{b: f.take(f.packed())}
 	for _, c := range t.types {
-		size, ok := map[byte]int{columnTiny: 0, columnShort: 0, columnLong: 0, columnBigint: 0, columnVarchar: 2, columnBlob: 1}[c]
+		size, ok := map[byte]int{columnTiny: 0, columnShort: 0, columnLong: 0, columnBigint: 0, columnVarchar: 2,
+			columnBlob: 1}[c]
 		if !ok {
 			return fmt.Errorf("%s has a column of type %d", t.name, c)
 		}

@@ -18,8 +18,8 @@ func TestLogReader(t *testing.T) {
 		return binlog.AppendEvent(nil, binlog.Header{Type: typ}, body)
 	}
 	tableMap := func(id byte, table string, types, meta []byte) []byte {
-		b := slices.Concat([]byte{id, 0, 0, 0, 0, 0, 1, 0, 2}, []byte("db\x00"), []byte{byte(len(table))}, []byte(table+"\x00"),
-			[]byte{byte(len(types))}, types, []byte{byte(len(meta))}, meta)
+		b := slices.Concat([]byte{id, 0, 0, 0, 0, 0, 1, 0, 2}, []byte("db\x00"), []byte{byte(len(table))},
+			[]byte(table+"\x00"), []byte{byte(len(types))}, types, []byte{byte(len(meta))}, meta)
 		return append(b, 0)
 	}
 	rows := func(id byte, body ...byte) []byte { return append([]byte{id, 0, 0, 0, 0, 0, 1, 0, 2, 0}, body...) }
@@ -46,7 +46,8 @@ func TestLogReader(t *testing.T) {
 		t.Errorf("%v, want %v", r.rows, want)
 	}
 	feed(gtidEvent(), query("BEGIN"), event(binlog.TypeTableMap, tableMap(3, "lists_rr", []byte{8, 252}, []byte{3})),
-		event(binlog.TypeUpdateRows, rows(3, slices.Concat([]byte{2, 3, 3, 0}, number(4), []byte{1, 0, 0, '7'}, []byte{0}, number(4), []byte{3, 0, 0, '7', ' ', '8'})...)), xid)
+		event(binlog.TypeUpdateRows, rows(3, slices.Concat([]byte{2, 3, 3, 0}, number(4), []byte{1, 0, 0, '7'}, []byte{0},
+			number(4), []byte{3, 0, 0, '7', ' ', '8'})...)), xid)
 	if want := []readRow{{"lists_rr", []string{"4", "7 8"}}}; !reflect.DeepEqual(r.rows, want) {
 		t.Errorf("%v, want %v", r.rows, want)
 	}

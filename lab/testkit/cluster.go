@@ -20,9 +20,11 @@ const createLimit = 4 * time.Minute
 
 // smallServer is what every mysqld begins with, unless the test says otherwise: one that touches less memory takes a
 // sixth less CPU to start, and a run of all tests starts some thousand.
-var smallServer = map[string]string{"innodb_buffer_pool_size": "64M", "innodb_log_buffer_size": "1M", "innodb_redo_log_capacity": "64M",
-	"max_allowed_packet": "64M", "max_connections": "200", "performance_schema_accounts_size": "50", "performance_schema_digests_size": "500",
-	"performance_schema_hosts_size": "20", "performance_schema_users_size": "50", "table_definition_cache": "400", "table_open_cache": "400"}
+var smallServer = map[string]string{"innodb_buffer_pool_size": "64M", "innodb_log_buffer_size": "1M",
+	"innodb_redo_log_capacity": "64M", "max_allowed_packet": "64M", "max_connections": "200",
+	"performance_schema_accounts_size": "50", "performance_schema_digests_size": "500",
+	"performance_schema_hosts_size": "20", "performance_schema_users_size": "50", "table_definition_cache": "400",
+	"table_open_cache": "400"}
 
 // Clusters starts clusters of real servers for the tests of one package. Its methods may be called at the same time.
 type Clusters struct {

@@ -70,7 +70,8 @@ func Program(t testing.TB, name string) string {
 		t.Fatalf("there is no program %q", name)
 	}
 	path := filepath.Join(programs.dir, name)
-	build := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-o", path}, flags...), "trireme/cmd/trireme")...)
+	build := exec.CommandContext(t.Context(), "go", append(append([]string{"build", "-o", path}, flags...),
+		"trireme/cmd/trireme")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v: %s", name, err, out)
 	}

@@ -70,11 +70,12 @@ func NewServer(t testing.TB, options ...string) *Server {
 	if err := os.CopyFS(s.DataDir(), os.DirFS(plainData(t, s.program))); err != nil {
 		t.Fatal(err)
 	}
-	s.args = append(asRoot("--no-defaults", "--datadir="+s.DataDir(), "--socket="+s.Socket(), "--port="+strconv.Itoa(s.Port),
-		"--bind-address=127.0.0.1", "--mysqlx=OFF", "--server-id=1", "--log-bin="+binlogName, "--gtid-mode=ON",
-		"--enforce-gtid-consistency=ON", "--log-error="+s.errorLog(), "--pid-file="+filepath.Join(dir, "pid"),
-		"--secure-file-priv=NULL", "--persisted-globals-load=OFF", "--max-allowed-packet=1G",
-		"--innodb-redo-log-capacity=64M", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"), options...)
+	s.args = append(asRoot("--no-defaults", "--datadir="+s.DataDir(), "--socket="+s.Socket(),
+		"--port="+strconv.Itoa(s.Port), "--bind-address=127.0.0.1", "--mysqlx=OFF", "--server-id=1", "--log-bin="+binlogName,
+		"--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--log-error="+s.errorLog(),
+		"--pid-file="+filepath.Join(dir, "pid"), "--secure-file-priv=NULL", "--persisted-globals-load=OFF",
+		"--max-allowed-packet=1G", "--innodb-redo-log-capacity=64M", "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2"),
+		options...)
 	return s
 }
 
@@ -82,8 +83,8 @@ func NewServer(t testing.TB, options ...string) *Server {
 func plainData(t testing.TB, program mysqld.Binary) string {
 	t.Helper()
 	args := asRoot("--no-defaults", "--initialize-insecure", "--innodb-redo-log-capacity=64M")
-	dir, err := datacache.Dir(t.Context(), mysqld.CacheDir(), program.Path, fmt.Sprintf("testkit, %s: %q", program.Version.Raw, args),
-		func(ctx context.Context, dir string) error {
+	dir, err := datacache.Dir(t.Context(), mysqld.CacheDir(), program.Path,
+		fmt.Sprintf("testkit, %s: %q", program.Version.Raw, args), func(ctx context.Context, dir string) error {
 			data := filepath.Join(dir, "data")
 			if out, err := exec.CommandContext(ctx, program.Path, append(args, "--datadir="+data)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("mysqld --initialize: %w: %s", err, out)
@@ -116,7 +117,8 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 func (s *Server) Start() {
 	s.t.Helper()
 	var err error
-	s.process, err = demo.StartProcess(demo.Command{Path: s.program.Path, Args: s.args, LogFile: filepath.Join(s.Dir, "output.log")})
+	s.process, err = demo.StartProcess(demo.Command{Path: s.program.Path, Args: s.args,
+		LogFile: filepath.Join(s.Dir, "output.log")})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -200,8 +202,8 @@ func (s *Server) Row(query string, into ...any) {
 // Script has the client mysql run a text and returns what it prints: rows, tab-separated.
 func (s *Server) Script(text string) string {
 	s.t.Helper()
-	return Tool(s.t, text, "mysql", "--no-defaults", "--user=root", "--socket="+s.Socket(), "--batch", "--skip-column-names",
-		"--binary-mode", "--comments", "--local-infile=1")
+	return Tool(s.t, text, "mysql", "--no-defaults", "--user=root", "--socket="+s.Socket(), "--batch",
+		"--skip-column-names", "--binary-mode", "--comments", "--local-infile=1")
 }
 
 // Tool runs one of MySQL's programs and returns its output.

@@ -56,7 +56,8 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Warehouses < 1:
 		return c, fmt.Errorf("tpcc: %d warehouses: at least one is needed", c.Warehouses)
 	case c.Items < maxOrderLines || c.CustomersPerDistrict < 10:
-		return c, fmt.Errorf("tpcc: %d items and %d customers per district: at least %d and 10 are needed", c.Items, c.CustomersPerDistrict, maxOrderLines)
+		return c, fmt.Errorf("tpcc: %d items and %d customers per district: at least %d and 10 are needed", c.Items,
+			c.CustomersPerDistrict, maxOrderLines)
 	}
 	return c, nil
 }

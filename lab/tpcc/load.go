@@ -76,7 +76,8 @@ func createTables(ctx context.Context, cfg Config) error {
 		_, err := conn.ExecContext(ctx, s)
 		var e *mysql.MySQLError
 		if errors.As(err, &e) && e.Number == errTableThere {
-			return fmt.Errorf("tpcc: database %s on %s is in use: %s; choose another one, or drop it first", cfg.Database, cfg.Targets[0].Addr, e.Message)
+			return fmt.Errorf("tpcc: database %s on %s is in use: %s; choose another one, or drop it first", cfg.Database,
+				cfg.Targets[0].Addr, e.Message)
 		}
 		if err != nil {
 			return fmt.Errorf("tpcc: %.40s …: %w", s, err)

@@ -77,7 +77,8 @@ func RunProcess(ctx context.Context, cfg Config, warmup, length time.Duration) (
 	}
 	encoded := json.NewEncoder(in).Encode(order{cfg, warmup, length})
 	if err := cmd.Wait(); err != nil {
-		return Result{}, 0, fmt.Errorf("tpcc: the load generator: %w: %s", errors.Join(context.Cause(ctx), encoded, err), bytes.TrimSpace(stderr.Bytes()))
+		return Result{}, 0, fmt.Errorf("tpcc: the load generator: %w: %s", errors.Join(context.Cause(ctx), encoded, err),
+			bytes.TrimSpace(stderr.Bytes()))
 	}
 	var a answer
 	if err := json.Unmarshal(out.Bytes(), &a); err != nil {

@@ -171,7 +171,8 @@ func TestInputs(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ got, of, percent float64 }{
 		"remote lines": {float64(remote), float64(lines), 1}, "unused items": {float64(unused), draws, 1},
-		"remote payments": {float64(away), draws, 15}, "payments by name": {float64(named), draws, 60}, "lines": {float64(lines), draws, 1000},
+		"remote payments": {float64(away), draws, 15}, "payments by name": {float64(named), draws, 60},
+		"lines": {float64(lines), draws, 1000},
 	} {
 		if share := 100 * c.got / c.of; share < c.percent*0.85 || share > c.percent*1.15 {
 			t.Errorf("%s: %.2f %%, want %v %%", name, share, c.percent)

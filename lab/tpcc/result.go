@@ -106,7 +106,8 @@ func (h *histogram) latency() Latency {
 	if h.n == 0 {
 		return Latency{}
 	}
-	return Latency{Average: h.sum / time.Duration(h.n), P50: h.quantile(50), P95: h.quantile(95), P99: h.quantile(99), Max: h.max}
+	return Latency{Average: h.sum / time.Duration(h.n), P50: h.quantile(50), P95: h.quantile(95), P99: h.quantile(99),
+		Max: h.max}
 }
 
 // tally is what one terminal counts.

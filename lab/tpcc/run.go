@@ -44,7 +44,8 @@ func Run(ctx context.Context, cfg Config, warmup, length time.Duration) (Result,
 	}
 	begin := time.Now().Add(warmup)
 	end := begin.Add(length)
-	late := time.AfterFunc(time.Until(end.Add(grace)), func() { stop(fmt.Errorf("tpcc: a transaction was not answered within %v after the end", grace)) })
+	late := time.AfterFunc(time.Until(end.Add(grace)),
+		func() { stop(fmt.Errorf("tpcc: a transaction was not answered within %v after the end", grace)) })
 	defer late.Stop()
 	err = each(func(t *terminal) error { return t.run(live, begin, end) })
 	total := tally{perSecond: make([]int64, seconds(length))}

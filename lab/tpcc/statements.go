@@ -96,7 +96,8 @@ var texts = func() (t [statements]string) {
 			"AND s_w_id = ? AND s_i_id = ol_i_id AND s_quantity < ?",
 	})
 	for d := range districts {
-		t[int(newOrderStock)+d] = fmt.Sprintf("SELECT s_quantity, s_data, s_dist_%02d FROM stock WHERE s_w_id = ? AND s_i_id = ? FOR UPDATE", d+1)
+		t[int(newOrderStock)+d] =
+			fmt.Sprintf("SELECT s_quantity, s_data, s_dist_%02d FROM stock WHERE s_w_id = ? AND s_i_id = ? FOR UPDATE", d+1)
 	}
 	return t
 }()

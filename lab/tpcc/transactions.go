@@ -152,8 +152,8 @@ func (n *newOrder) line(s *session, order int64, number int, l orderLine) error 
 	if err := s.exec(newOrderStockUpdate, quantity, int64(l.quantity), remote, int64(l.supply), int64(l.item)); err != nil {
 		return err
 	}
-	return s.exec(newOrderLine, order, int64(n.d), int64(n.w), int64(number), int64(l.item), int64(l.supply), int64(l.quantity),
-		decimal(price*int64(l.quantity)), info)
+	return s.exec(newOrderLine, order, int64(n.d), int64(n.w), int64(number), int64(l.item), int64(l.supply),
+		int64(l.quantity), decimal(price*int64(l.quantity)), info)
 }
 
 // customer is chosen by its number or by its last name (clauses 2.5.1.2, 2.6.1.2).

@@ -146,12 +146,14 @@ func (w *Wire) Judge(commits int) (told string, problems []string) {
 		problem("the trace has %d statements with their answers, want %d", len(all), commits)
 	}
 	if 2*single <= len(all) {
-		problem("%d of %d OKs left %s when one round trip was over, the others may have waited for another one", single, len(all), w.Leader)
+		problem("%d of %d OKs left %s when one round trip was over, the others may have waited for another one", single,
+			len(all), w.Leader)
 	}
 	if bare == 0 {
 		problem("none of %d commits completed without another message of the leader after its row", len(all))
 	}
-	return fmt.Sprintf("of %d commits %d had their OK after one round trip, %d with nothing sent after the row; %s", len(all), single, bare, w), problems
+	return fmt.Sprintf("of %d commits %d had their OK after one round trip, %d with nothing sent after the row; %s",
+		len(all), single, bare, w), problems
 }
 
 // isRow: a segment with a long row on its way to a follower.
@@ -235,7 +237,8 @@ func (w *Wire) String() string {
 			}
 		}
 		entries := w.Sent(f, Entry)
-		out = append(out, fmt.Sprintf("to %s %d segments with entries and %d without, from it %d", f, entries, w.Sent(f, ping+1)-entries, back))
+		out = append(out, fmt.Sprintf("to %s %d segments with entries and %d without, from it %d", f, entries,
+			w.Sent(f, ping+1)-entries, back))
 	}
 	return strings.Join(out, "; ")
 }

@@ -33,15 +33,19 @@ func TestCommits(t *testing.T) {
 		{"one round trip", [][]wan.Segment{statement, both, {answer("b"), answer("c")}, ok}, Commit{Trips: 1, Bare: true}, 1},
 		{"one follower is silent", [][]wan.Segment{statement, both, {answer("c")}, ok}, Commit{Trips: 1, Bare: true}, 1},
 		{"a ping in between", [][]wan.Segment{statement, both, {pinged}, {answer("b")}, ok}, Commit{Trips: 1, Bare: true}, 1},
-		{"a heartbeat was on its way", [][]wan.Segment{statement, {beat("b")}, both, {answer("b")}, ok}, Commit{Trips: 1, Bare: true}, 1},
-		{"the answer waits for a heartbeat", [][]wan.Segment{statement, both, {beat("b")}, {answer("b")}, ok}, Commit{Trips: 1}, 1},
-		{"the leader asks once more", [][]wan.Segment{statement, both, {answer("b")}, {beat("b")}, {answer("b")}, ok}, Commit{Trips: 2}, 1},
+		{"a heartbeat was on its way", [][]wan.Segment{statement, {beat("b")}, both, {answer("b")}, ok},
+			Commit{Trips: 1, Bare: true}, 1},
+		{"the answer waits for a heartbeat", [][]wan.Segment{statement, both, {beat("b")}, {answer("b")}, ok},
+			Commit{Trips: 1}, 1},
+		{"the leader asks once more", [][]wan.Segment{statement, both, {answer("b")}, {beat("b")}, {answer("b")}, ok},
+			Commit{Trips: 2}, 1},
 		{"two answers", [][]wan.Segment{statement, both, {answer("b")}, {answer("b")}, ok}, Commit{Trips: 1, Bare: true}, 1},
 		{"sent twice", [][]wan.Segment{statement, both, {row("b")}, {answer("b")}, ok}, Commit{Trips: 1}, 2},
 		{"no answer", [][]wan.Segment{statement, both, ok}, Commit{}, 1},
 		{"not sent", [][]wan.Segment{statement, ok}, Commit{}, 0},
 	} {
-		w := &Wire{Leader: "a", Followers: []string{"b", "c"}, Client: sql, Peer: map[string]uint16{"a": peer, "b": peer, "c": peer}}
+		w := &Wire{Leader: "a", Followers: []string{"b", "c"}, Client: sql, Peer: map[string]uint16{"a": peer, "b": peer,
+			"c": peer}}
 		var trace []wan.Segment
 		next := uint32(0)
 		for _, step := range slices.Concat(test.steps, [][]wan.Segment{statement, both, {answer("b")}, ok}) {
@@ -73,7 +77,8 @@ func TestJudge(t *testing.T) {
 	const peer, sql = 7306, 3306
 	var trace []wan.Segment
 	say := func(from, to string, fromPort, toPort uint16, bytes int) {
-		s := wan.Segment{From: from, To: to, FromPort: fromPort, ToPort: toPort, Bytes: bytes, Sequence: uint32(len(trace)) * 5000}
+		s := wan.Segment{From: from, To: to, FromPort: fromPort, ToPort: toPort, Bytes: bytes,
+			Sequence: uint32(len(trace)) * 5000}
 		trace = append(trace, s)
 		s.Arrived = true
 		trace = append(trace, s)

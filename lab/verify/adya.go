@@ -196,9 +196,11 @@ func (l *lists) judgeReads(i int) {
 		case len(s.own) == 0 && s.hasRead && !slices.Equal(before, s.read):
 			l.report(Internal, t.Node, "%s read key %d as %v and as %v", l.name(i), op.Key, s.read, before)
 		case len(s.own) > 0 && s.isLocked && !slices.Equal(before, s.locked):
-			l.report(Internal, t.Node, "%s read key %d as %v and as %v, having appended to it", l.name(i), op.Key, s.locked, before)
+			l.report(Internal, t.Node, "%s read key %d as %v and as %v, having appended to it", l.name(i), op.Key, s.locked,
+				before)
 		case len(s.own) > 0 && s.hasRead && !slices.Equal(before, s.read):
-			l.forbidAt(Internal, whenSerializable, "%s read key %d as %v, and as %v once it had appended to it", l.name(i), op.Key, s.read, before)
+			l.forbidAt(Internal, whenSerializable, "%s read key %d as %v, and as %v once it had appended to it", l.name(i),
+				op.Key, s.read, before)
 		}
 		if len(s.own) == 0 {
 			s.read, s.hasRead = before, true
@@ -274,7 +276,8 @@ func (l *lists) judgeFinals() {
 	}
 	for i, t := range l.txns {
 		for _, op := range t.Ops {
-			if op.Append != 0 && t.Outcome == Acked && t.End+l.margin < read[op.Key] && !slices.Contains(l.order[op.Key], op.Append) {
+			if op.Append != 0 && t.Outcome == Acked && t.End+l.margin < read[op.Key] &&
+				!slices.Contains(l.order[op.Key], op.Append) {
 				l.report(Lost, "", "%s appended %d to key %d, which was read later", l.name(i), op.Append, op.Key)
 			}
 		}
@@ -307,7 +310,8 @@ func (l *lists) judgeFinal(final Txn) {
 		case t.Outcome == Acked && len(missing) > 0:
 			l.report(Lost, final.Node, "%s appended %v", l.name(i), missing)
 		case len(there) > 0 && len(missing) > 0:
-			l.report(Torn, final.Node, "%s (%s) appended %v, which are there, and %v, which are not", l.name(i), t.Outcome, there, missing)
+			l.report(Torn, final.Node, "%s (%s) appended %v, which are there, and %v, which are not", l.name(i), t.Outcome,
+				there, missing)
 		}
 	}
 }
@@ -357,7 +361,8 @@ func (l *lists) judgeBeginning(i int, key int64, list []int64) {
 		return
 	}
 	if l.txns[i].Outcome != Acked { // of these, judgeOrders has said so
-		l.report(Incompatible, "", "%s, which is %s, read key %d as %v, somebody else as %v", l.name(i), l.txns[i].Outcome, key, list, order)
+		l.report(Incompatible, "", "%s, which is %s, read key %d as %v, somebody else as %v", l.name(i), l.txns[i].Outcome,
+			key, list, order)
 	}
 }
 
@@ -381,7 +386,8 @@ func (l *lists) lostUpdates() {
 			case op.Append != 0 && ok && n >= 0:
 				v := version{op.Key, n}
 				if other, twice := first[v]; twice {
-					l.forbidAt(LostUpdate, whenSerializable, "%s and %s both read key %d with %d elements and appended to it", l.name(other), l.name(i), op.Key, n)
+					l.forbidAt(LostUpdate, whenSerializable, "%s and %s both read key %d with %d elements and appended to it",
+						l.name(other), l.name(i), op.Key, n)
 				}
 				first[v], read[op.Key] = i, -1
 			case op.Append != 0:

@@ -60,73 +60,113 @@ func TestJudgeAppend(t *testing.T) {
 		ser  []Kind // and at SERIALIZABLE
 	}{
 		{"nothing", nil, nil, nil},
-		{"one after the other", []Txn{txn(0, 1, Acked, "a1:1; r1[1]"), txn(2, 3, Acked, "r1[1]; a1:2; r1[1 2]"), final("n1", "r1[1 2]")}, nil, nil},
-		{"without an answer, and there", []Txn{txn(0, 1, Unknown, "a1:1; a2:2"), txn(500, 501, Acked, "r1[1]; r2[2]"), final("n1", "r1[1]; r2[2]")}, nil, nil},
-		{"without an answer, and there late", []Txn{txn(0, 1, Unknown, "a1:1"), txn(500, 501, Acked, "r1[]"), txn(600, 601, Acked, "r1[1]")}, nil, nil},
-		{"without an answer, and not there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Pending, "a1:2"), final("n1", "r1[]")}, nil, nil},
+		{"one after the other", []Txn{txn(0, 1, Acked, "a1:1; r1[1]"), txn(2, 3, Acked, "r1[1]; a1:2; r1[1 2]"),
+			final("n1", "r1[1 2]")}, nil, nil},
+		{"without an answer, and there", []Txn{txn(0, 1, Unknown, "a1:1; a2:2"), txn(500, 501, Acked, "r1[1]; r2[2]"),
+			final("n1", "r1[1]; r2[2]")}, nil, nil},
+		{"without an answer, and there late", []Txn{txn(0, 1, Unknown, "a1:1"), txn(500, 501, Acked, "r1[]"),
+			txn(600, 601, Acked, "r1[1]")}, nil, nil},
+		{"without an answer, and not there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Pending, "a1:2"),
+			final("n1", "r1[]")}, nil, nil},
 		{"refused, and not there", []Txn{txn(0, 1, Failed, "a1:1"), final("n1", "r1[]")}, nil, nil},
-		{"an unanswered read says nothing", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Failed, "r1[1]; a1:2; r1!"), final("n1", "r1[1]")}, nil, nil},
-		{"what a refused one saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "r1[1]; a1:2; r1[1 2]"), txn(4, 5, Acked, "a1:3"), final("n1", "r1[1 3]")}, nil, nil},
-		{"what one without an answer saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Unknown, "a1:2; r1[1 2]"), txn(4, 5, Unknown, "r1[1]; a1:3; r1[1 3]"),
-			final("n1", "r1[1 3]")}, nil, nil},
-		{"a refused one saw what has no answer and is there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "r1[1]"), final("n1", "r1[1]")}, nil, nil},
+		{"an unanswered read says nothing", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Failed, "r1[1]; a1:2; r1!"),
+			final("n1", "r1[1]")}, nil, nil},
+		{"what a refused one saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "r1[1]; a1:2; r1[1 2]"),
+			txn(4, 5, Acked, "a1:3"), final("n1", "r1[1 3]")}, nil, nil},
+		{"what one without an answer saw is a beginning", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Unknown, "a1:2; r1[1 2]"),
+			txn(4, 5, Unknown, "r1[1]; a1:3; r1[1 3]"), final("n1", "r1[1 3]")}, nil, nil},
+		{"a refused one saw what has no answer and is there", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "r1[1]"),
+			final("n1", "r1[1]")}, nil, nil},
 		{"a refused one saw more than anybody else", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "r1[1]")}, nil, nil},
-		{"at the same time", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[]"), final("n1", "r1[1]; r2[2]")}, nil, nil},
-		{"old within the margin", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), final("n1", "r1[1]")}, nil, nil},
+		{"at the same time", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[]"),
+			final("n1", "r1[1]; r2[2]")}, nil, nil},
+		{"old within the margin", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), final("n1", "r1[1]")}, nil,
+			nil},
 
-		{"G0 by interleaved appends", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "a1:3; a2:4"), final("n1", "r1[1 3]; r2[4 2]")},
+		{"G0 by interleaved appends", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "a1:3; a2:4"),
+			final("n1", "r1[1 3]; r2[4 2]")},
 			[]Kind{G0}, []Kind{G0}},
-		{"G0 against its own order", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), final("n1", "r1[2 1]")}, []Kind{G0, G1b}, []Kind{G0, G1b}},
+		{"G0 against its own order", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), final("n1", "r1[2 1]")}, []Kind{G0, G1b},
+			[]Kind{G0, G1b}},
 		{"G1a", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Acked, "r1[1]")}, []Kind{G1a}, []Kind{G1a}},
 		{"refused, and there at the end", []Txn{txn(0, 1, Failed, "a1:1"), final("n1", "r1[1]")}, []Kind{G1a}, []Kind{G1a}},
-		{"G1a by one that was refused itself", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Failed, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
-		{"G1a, a cut-off leader shows what had no answer", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Unknown, "r1[1]; a2:2"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
-		{"G1a, shown after its own lock", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "a1:2; r1[1 2]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
-		{"G1a, shown to one that was committed", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Acked, "r1[1]"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
-		{"an order shown to a refused one only", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"), final("n1", "r1[1 2]")},
+		{"G1a by one that was refused itself", []Txn{txn(0, 1, Failed, "a1:1"), txn(2, 3, Failed, "r1[1]"),
+			final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, a cut-off leader shows what had no answer", []Txn{txn(0, 1, Unknown, "a1:1"),
+			txn(2, 3, Unknown, "r1[1]; a2:2"), final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, shown after its own lock", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Failed, "a1:2; r1[1 2]"),
+			final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"G1a, shown to one that was committed", []Txn{txn(0, 1, Unknown, "a1:1"), txn(2, 3, Acked, "r1[1]"),
+			final("n1", "r1[]")}, []Kind{G1a}, []Kind{G1a}},
+		{"an order shown to a refused one only", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"),
+			txn(10, 11, Failed, "r1[2]"), final("n1", "r1[1 2]")},
 			[]Kind{Incompatible}, []Kind{Incompatible}},
-		{"the same without an end", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"), txn(10, 11, Acked, "r1[1 2]")},
+		{"the same without an end", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(10, 11, Failed, "r1[2]"),
+			txn(10, 11, Acked, "r1[1 2]")},
 			[]Kind{Incompatible}, []Kind{Incompatible}},
 		{"shown twice to a refused one", []Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Failed, "r1[1 1]"), final("n1", "r1[1]")},
 			[]Kind{Doubled, Incompatible}, []Kind{Doubled, Incompatible}},
-		{"a read that does not repeat, refused later", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Failed, "r1[]; r1[1]"), final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
-		{"G1b", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), txn(0, 9, Acked, "r1[1]"), final("n1", "r1[1 2]")}, []Kind{G1b, GSingle}, []Kind{G1b, GSingle}},
-		{"G1c", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[1]"), final("n1", "r1[1]; r2[2]")}, []Kind{G1c}, []Kind{G1c}},
-		{"G1c by a write", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "a1:3; r2[2]; a2:4"), txn(0, 9, Acked, "a1:5; r2[2 4]"), final("n1", "r1[5 1 3]; r2[2 4]")},
+		{"a read that does not repeat, refused later", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Failed, "r1[]; r1[1]"),
+			final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
+		{"G1b", []Txn{txn(0, 9, Acked, "a1:1; a1:2"), txn(0, 9, Acked, "r1[1]"), final("n1", "r1[1 2]")},
+			[]Kind{G1b, GSingle}, []Kind{G1b, GSingle}},
+		{"G1c", []Txn{txn(0, 9, Acked, "a1:1; r2[2]"), txn(0, 9, Acked, "a2:2; r1[1]"), final("n1", "r1[1]; r2[2]")},
 			[]Kind{G1c}, []Kind{G1c}},
-		{"G-single within a snapshot", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "r1[1]; r2[]"), final("n1", "r1[1]; r2[2]")},
+		{"G1c by a write", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "a1:3; r2[2]; a2:4"),
+			txn(0, 9, Acked, "a1:5; r2[2 4]"), final("n1", "r1[5 1 3]; r2[2 4]")},
+			[]Kind{G1c}, []Kind{G1c}},
+		{"G-single within a snapshot", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "r1[1]; r2[]"),
+			final("n1", "r1[1]; r2[2]")},
 			[]Kind{GSingle}, []Kind{GSingle}},
-		{"lost update", []Txn{txn(0, 9, Acked, "r1[]; a1:1"), txn(0, 9, Acked, "r1[]; a1:2"), final("n1", "r1[1 2]")}, nil, []Kind{GSingle, LostUpdate}},
-		{"G-single by a write", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "r2[]; a1:3"), final("n1", "r1[1 3]; r2[2]")}, nil, []Kind{GSingle}},
-		{"write skew", []Txn{txn(0, 9, Acked, "r1[]; a2:1"), txn(0, 9, Acked, "r2[]; a1:2"), final("n1", "r1[2]; r2[1]")}, nil, []Kind{G2}},
-		{"a list that grows once it is written to", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "r1[]; a1:2; r1[1 2]"), final("n1", "r1[1 2]")},
+		{"lost update", []Txn{txn(0, 9, Acked, "r1[]; a1:1"), txn(0, 9, Acked, "r1[]; a1:2"), final("n1", "r1[1 2]")}, nil,
+			[]Kind{GSingle, LostUpdate}},
+		{"G-single by a write", []Txn{txn(0, 9, Acked, "a1:1; a2:2"), txn(0, 9, Acked, "r2[]; a1:3"),
+			final("n1", "r1[1 3]; r2[2]")}, nil, []Kind{GSingle}},
+		{"write skew", []Txn{txn(0, 9, Acked, "r1[]; a2:1"), txn(0, 9, Acked, "r2[]; a1:2"), final("n1", "r1[2]; r2[1]")},
+			nil, []Kind{G2}},
+		{"a list that grows once it is written to", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "r1[]; a1:2; r1[1 2]"),
+			final("n1", "r1[1 2]")},
 			nil, []Kind{GSingle, Internal}},
-		{"a read that does not repeat", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "r1[]; r1[1]"), final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
-		{"a lock that did not hold", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "a1:2; r1[2]; r1[1 2]"), final("n1", "r1[1 2]")},
+		{"a read that does not repeat", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "r1[]; r1[1]"),
+			final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
+		{"a lock that did not hold", []Txn{txn(0, 5, Acked, "a1:1"), txn(0, 9, Acked, "a1:2; r1[2]; r1[1 2]"),
+			final("n1", "r1[1 2]")},
 			[]Kind{Incompatible, Internal}, []Kind{Incompatible, Internal}},
-		{"its own append not seen", []Txn{txn(0, 1, Acked, "a1:1; r1[]"), final("n1", "r1[1]")}, []Kind{Internal}, []Kind{Internal}},
+		{"its own append not seen", []Txn{txn(0, 1, Acked, "a1:1; r1[]"), final("n1", "r1[1]")}, []Kind{Internal},
+			[]Kind{Internal}},
 
-		{"G1c in real time", []Txn{txn(0, 1, Acked, "r1[1]"), txn(500, 501, Acked, "a1:1"), final("n1", "r1[1]")}, []Kind{G1cRealtime}, []Kind{G1cRealtime}},
-		{"written before an older one", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "a1:2"), final("n1", "r1[2 1]")}, []Kind{G1cRealtime}, []Kind{G1cRealtime}},
-		{"stale", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "r1[]"), final("n1", "r1[1]")}, []Kind{GSingleReal}, []Kind{GSingleReal}},
-		{"stale, and permitted otherwise", []Txn{txn(0, 1, Acked, "a1:1; a2:2"), txn(500, 501, Acked, "r2[]; a1:3"), final("n1", "r1[1 3]; r2[2]")},
+		{"G1c in real time", []Txn{txn(0, 1, Acked, "r1[1]"), txn(500, 501, Acked, "a1:1"), final("n1", "r1[1]")},
+			[]Kind{G1cRealtime}, []Kind{G1cRealtime}},
+		{"written before an older one", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "a1:2"), final("n1", "r1[2 1]")},
+			[]Kind{G1cRealtime}, []Kind{G1cRealtime}},
+		{"stale", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "r1[]"), final("n1", "r1[1]")}, []Kind{GSingleReal},
+			[]Kind{GSingleReal}},
+		{"stale, and permitted otherwise", []Txn{txn(0, 1, Acked, "a1:1; a2:2"), txn(500, 501, Acked, "r2[]; a1:3"),
+			final("n1", "r1[1 3]; r2[2]")},
 			[]Kind{GSingleReal}, []Kind{GSingle}},
-		{"long fork in real time", []Txn{txn(0, 900, Acked, "a1:1"), txn(0, 900, Acked, "a2:2"), txn(200, 201, Acked, "r1[1]; r2[]"), txn(400, 401, Acked, "r1[]; r2[2]"), final("n1", "r1[1]; r2[2]")},
+		{"long fork in real time", []Txn{txn(0, 900, Acked, "a1:1"), txn(0, 900, Acked, "a2:2"),
+			txn(200, 201, Acked, "r1[1]; r2[]"), txn(400, 401, Acked, "r1[]; r2[2]"), final("n1", "r1[1]; r2[2]")},
 			[]Kind{GSingleReal}, []Kind{G2}},
 
-		{"write skew in real time", []Txn{txn(0, 1, Acked, "a2:1"), txn(0, 900, Acked, "r2[]; a1:2"), txn(200, 201, Acked, "r1[]"), final("n1", "r1[2]; r2[1]")},
+		{"write skew in real time", []Txn{txn(0, 1, Acked, "a2:1"), txn(0, 900, Acked, "r2[]; a1:2"),
+			txn(200, 201, Acked, "r1[]"), final("n1", "r1[2]; r2[1]")},
 			nil, []Kind{G2Realtime}},
 
-		{"lost, as a later read shows", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "r1[]")}, []Kind{Lost}, []Kind{Lost}},
-		{"not read later", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), txn(500, 501, Acked, "r2[]")}, nil, nil},
-		{"lost on one node", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[1]"), final("n2", "r1[]")}, []Kind{Lost}, []Kind{Lost}},
+		{"lost, as a later read shows", []Txn{txn(0, 1, Acked, "a1:1"), txn(500, 501, Acked, "r1[]")}, []Kind{Lost},
+			[]Kind{Lost}},
+		{"not read later", []Txn{txn(0, 1, Acked, "a1:1"), txn(50, 51, Acked, "r1[]"), txn(500, 501, Acked, "r2[]")}, nil,
+			nil},
+		{"lost on one node", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[1]"), final("n2", "r1[]")}, []Kind{Lost},
+			[]Kind{Lost}},
 		{"lost everywhere", []Txn{txn(0, 1, Acked, "a1:1; a2:2"), final("n1", "r2[2]")}, []Kind{Lost}, []Kind{Lost}},
 		{"half of it", []Txn{txn(0, 1, Unknown, "a1:1; a2:2"), final("n1", "r1[1]; r2[]")}, []Kind{Torn}, []Kind{Torn}},
 		{"twice", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[1 1]")}, []Kind{Doubled}, []Kind{Doubled}},
-		{"two orders", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(3, 4, Acked, "r1[1 2]"), txn(5, 6, Acked, "r1[2]"), final("n1", "r1[1 2]")},
+		{"two orders", []Txn{txn(0, 9, Acked, "a1:1"), txn(0, 9, Acked, "a1:2"), txn(3, 4, Acked, "r1[1 2]"),
+			txn(5, 6, Acked, "r1[2]"), final("n1", "r1[1 2]")},
 			[]Kind{Incompatible}, []Kind{Incompatible}},
 		{"from nowhere", []Txn{txn(0, 1, Acked, "r1[5]")}, []Kind{NeverAppended}, []Kind{NeverAppended}},
-		{"in the wrong list", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[]; r2[1]")}, []Kind{NeverAppended}, []Kind{NeverAppended}},
+		{"in the wrong list", []Txn{txn(0, 1, Acked, "a1:1"), final("n1", "r1[]; r2[1]")}, []Kind{NeverAppended},
+			[]Kind{NeverAppended}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for level, want := range map[Level][]Kind{RepeatableRead: c.rr, Serializable: c.ser} {
@@ -142,7 +182,8 @@ func TestJudgeAppend(t *testing.T) {
 }
 
 func TestStaleReadsOfListsHaveAnAge(t *testing.T) {
-	p := JudgeAppend([]Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Acked, "a1:2"), txn(50, 51, Acked, "r1[]"), final("n1", "r1[1 2]")}, Serializable, time.Second)
+	p := JudgeAppend([]Txn{txn(0, 1, Acked, "a1:1"), txn(2, 3, Acked, "a1:2"), txn(50, 51, Acked, "r1[]"),
+		final("n1", "r1[1 2]")}, Serializable, time.Second)
 	if len(p.Stale) != 1 || p.Stale[0].Age != 49*time.Millisecond || len(p.Problems) > 0 {
 		t.Fatalf("%+v", p)
 	}
@@ -265,7 +306,8 @@ func (db *innodb) run(transactions int) []Txn {
 		s := open[c]
 		switch {
 		case s == nil:
-			open[c] = &openTxn{txn: Txn{Span: Span{Client: c, Begin: db.now}}, left: 1 + db.rng.IntN(4), own: map[int64][]int64{}}
+			open[c] = &openTxn{txn: Txn{Span: Span{Client: c, Begin: db.now}}, left: 1 + db.rng.IntN(4),
+				own: map[int64][]int64{}}
 			continue
 		case s.left > 0:
 			s.left--
@@ -299,7 +341,8 @@ func (db *innodb) run(transactions int) []Txn {
 }
 
 func newInnodb(seed uint64, level Level, fault string) *innodb {
-	return &innodb{rng: rand.New(rand.NewPCG(seed, 3)), level: level, fault: fault, data: map[int64][]int64{}, locks: map[int64]map[*openTxn]bool{}}
+	return &innodb{rng: rand.New(rand.NewPCG(seed, 3)), level: level, fault: fault, data: map[int64][]int64{},
+		locks: map[int64]map[*openTxn]bool{}}
 }
 
 func TestCorrectTransactionsAreNeverFlagged(t *testing.T) {
@@ -347,14 +390,16 @@ func TestLargeHistoryIsJudgedInTime(t *testing.T) {
 	for i := range int64(100_000) {
 		key := i / 50
 		if i%2 == 0 {
-			txns = append(txns, Txn{Span: Span{Begin: 2 * i, End: 2*i + 1, Outcome: Acked}, Ops: []ListOp{{Key: key, Append: i + 1}}})
+			txns = append(txns, Txn{Span: Span{Begin: 2 * i, End: 2*i + 1, Outcome: Acked},
+				Ops: []ListOp{{Key: key, Append: i + 1}}})
 			continue
 		}
 		var list []int64
 		for e := key * 50; e < i; e += 2 {
 			list = append(list, e+1)
 		}
-		txns = append(txns, Txn{Span: Span{Begin: 2 * i, End: 2*i + 1, Outcome: Acked}, Ops: []ListOp{{Key: key, List: list}}})
+		txns = append(txns, Txn{Span: Span{Begin: 2 * i, End: 2*i + 1, Outcome: Acked},
+			Ops: []ListOp{{Key: key, List: list}}})
 	}
 	begin := cpuTime(t)
 	p := JudgeAppend(txns, Serializable, 0)

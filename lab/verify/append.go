@@ -37,7 +37,8 @@ const (
 )
 
 func newAppendPart(s *Set) *appendPart {
-	return &appendPart{set: s, levels: []*appendLevel{{level: RepeatableRead, table: "lists_rr"}, {level: Serializable, table: "lists_ser"}}}
+	return &appendPart{set: s, levels: []*appendLevel{{level: RepeatableRead, table: "lists_rr"},
+		{level: Serializable, table: "lists_ser"}}}
 }
 
 func (p *appendPart) name() string { return "append" }
@@ -45,7 +46,8 @@ func (p *appendPart) name() string { return "append" }
 func (p *appendPart) schema() []string {
 	var stmts []string
 	for _, l := range p.levels {
-		stmts = append(stmts, fmt.Sprintf("CREATE TABLE %s.%s (k BIGINT PRIMARY KEY, v MEDIUMTEXT NOT NULL)", p.set.cfg.Database, l.table))
+		stmts = append(stmts, fmt.Sprintf("CREATE TABLE %s.%s (k BIGINT PRIMARY KEY, v MEDIUMTEXT NOT NULL)",
+			p.set.cfg.Database, l.table))
 	}
 	return stmts
 }
@@ -56,9 +58,10 @@ func (p *appendPart) clients() []client {
 		for j := range max(2, p.set.cfg.Clients/len(p.levels)) {
 			id := i*maxWriters + j
 			setup := []string{"SET SESSION TRANSACTION ISOLATION LEVEL " + string(l.level)}
-			out = append(out, p.set.loop(p.set.cfg.Login, setup, p.set.cfg.Rate, p.set.random(p.name(), id), func(s *session, rng *rand.Rand) error {
-				return p.step(s, rng, id, l)
-			}))
+			out = append(out, p.set.loop(p.set.cfg.Login, setup, p.set.cfg.Rate, p.set.random(p.name(), id),
+				func(s *session, rng *rand.Rand) error {
+					return p.step(s, rng, id, l)
+				}))
 		}
 	}
 	return out
@@ -146,7 +149,8 @@ func (p *appendPart) collect(ctx context.Context, nodes []Endpoint) error {
 		}
 		l.finals = nil
 		for _, n := range nodes {
-			l.finals = append(l.finals, Txn{Span: Span{Begin: begin, End: p.set.now(), Outcome: Acked}, Ops: held[n.Name], Node: n.Name})
+			l.finals = append(l.finals, Txn{Span: Span{Begin: begin, End: p.set.now(), Outcome: Acked}, Ops: held[n.Name],
+				Node: n.Name})
 		}
 	}
 	return nil

@@ -73,13 +73,15 @@ func (p *bankPart) schema() []string {
 func (p *bankPart) clients() []client {
 	var out []client
 	for i := range p.set.cfg.Clients {
-		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i), func(s *session, rng *rand.Rand) error {
-			t := Transfer{Span: Span{Client: i, Begin: p.set.now()}, ID: p.id.Add(1), From: rng.IntN(bankAccounts), To: rng.IntN(bankAccounts), Amount: rng.Int64N(50)}
-			t.Outcome = t.run(s)
-			t.End = p.set.now()
-			p.set.measure(t.Span)
-			return p.transfers.add(t)
-		}))
+		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i),
+			func(s *session, rng *rand.Rand) error {
+				t := Transfer{Span: Span{Client: i, Begin: p.set.now()}, ID: p.id.Add(1), From: rng.IntN(bankAccounts),
+					To: rng.IntN(bankAccounts), Amount: rng.Int64N(50)}
+				t.Outcome = t.run(s)
+				t.End = p.set.now()
+				p.set.measure(t.Span)
+				return p.transfers.add(t)
+			}))
 	}
 	return append(out, p.set.onNodes(p.name(), func(node string) func(*session, *rand.Rand) error {
 		return func(s *session, _ *rand.Rand) error { return p.look(s, node) }
@@ -193,8 +195,9 @@ func judgeSum(node string, accounts, sum int64) []Problem {
 	if accounts == bankAccounts && sum == bankAccounts*bankBalance {
 		return nil
 	}
-	return []Problem{{Kind: Broken, Node: node, Detail: fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
-		accounts, sum, bankAccounts, bankAccounts*bankBalance)}}
+	return []Problem{{Kind: Broken, Node: node,
+		Detail: fmt.Sprintf("transfers: %d accounts with %d in all, want %d with %d",
+			accounts, sum, bankAccounts, bankAccounts*bankBalance)}}
 }
 
 func judgeLedger(transfers []Transfer, b BankState, report func(k Kind, format string, args ...any)) {
@@ -208,7 +211,8 @@ func judgeLedger(transfers []Transfer, b BankState, report func(k Kind, format s
 		case t.Outcome == Failed && there:
 			report(Resurrected, "transfer %d was refused", t.ID)
 		case there && (got.From != t.From || got.To != t.To || got.Amount != t.Amount):
-			report(Broken, "transfer %d is %d from %d to %d, was to be %d from %d to %d", t.ID, got.Amount, got.From, got.To, t.Amount, t.From, t.To)
+			report(Broken, "transfer %d is %d from %d to %d, was to be %d from %d to %d", t.ID, got.Amount, got.From, got.To,
+				t.Amount, t.From, t.To)
 		}
 	}
 	for _, id := range b.Twice {
@@ -230,9 +234,11 @@ func judgeLedger(transfers []Transfer, b BankState, report func(k Kind, format s
 }
 
 func (p *bankPart) save(dir string) error {
-	return errors.Join(p.transfers.saveTo(dir, "bank.jsonl"), p.reads.saveTo(dir, "bank.reads.jsonl"), saveJSON(dir, "bank.end.json", p.held))
+	return errors.Join(p.transfers.saveTo(dir, "bank.jsonl"), p.reads.saveTo(dir, "bank.reads.jsonl"),
+		saveJSON(dir, "bank.end.json", p.held))
 }
 
 func (p *bankPart) load(dir string) error {
-	return errors.Join(p.transfers.loadFrom(dir, "bank.jsonl"), p.reads.loadFrom(dir, "bank.reads.jsonl"), loadJSON(dir, "bank.end.json", &p.held))
+	return errors.Join(p.transfers.loadFrom(dir, "bank.jsonl"), p.reads.loadFrom(dir, "bank.reads.jsonl"),
+		loadJSON(dir, "bank.end.json", &p.held))
 }

@@ -76,7 +76,8 @@ func TestBankProperty(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 4))
 		var all, done []Transfer
 		for id := range int64(1 + rng.IntN(40)) {
-			x := Transfer{Span: Span{Outcome: Outcome(1 + rng.IntN(3))}, ID: id + 1, From: rng.IntN(bankAccounts), To: rng.IntN(bankAccounts), Amount: 1 + rng.Int64N(50)}
+			x := Transfer{Span: Span{Outcome: Outcome(1 + rng.IntN(3))}, ID: id + 1, From: rng.IntN(bankAccounts),
+				To: rng.IntN(bankAccounts), Amount: 1 + rng.Int64N(50)}
 			all = append(all, x)
 			if x.Outcome == Acked || x.Outcome == Unknown && rng.IntN(2) == 0 {
 				done = append(done, x)

@@ -181,7 +181,8 @@ func (p *causalPart) lack() string {
 		}
 	}
 	if own < leastPromised || told < leastPromised {
-		return fmt.Sprintf("%d reads of what the session had written, and %d of others after a token; %d of each are needed", own, told, leastPromised)
+		return fmt.Sprintf("%d reads of what the session had written, and %d of others after a token; %d of each are needed",
+			own, told, leastPromised)
 	}
 	return ""
 }
@@ -226,11 +227,14 @@ func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 		at := time.Duration(op.Begin)
 		switch {
 		case op.Value < op.Own:
-			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d and has written %d before in the same session", at, op.Client, op.Value, op.Own)
+			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d and has written %d before in the same session", at,
+				op.Client, op.Value, op.Own)
 		case op.Value < op.Told:
-			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d of client %d after a token that stands for %d", at, op.Client, op.Value, op.Key, op.Told)
+			found.report(NotCausal, "", Attempt{}, "at %v client %d reads %d of client %d after a token that stands for %d", at,
+				op.Client, op.Value, op.Key, op.Told)
 		case op.Value > tried[op.Key]:
-			found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which has written no more than %d", at, op.Client, op.Value, op.Key, tried[op.Key])
+			found.report(Resurrected, "", Attempt{}, "at %v client %d reads %d of client %d, which has written no more than %d",
+				at, op.Client, op.Value, op.Key, tried[op.Key])
 		}
 	}
 	found.judgeCounters(nodes, tried, acked)

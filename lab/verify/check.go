@@ -34,8 +34,8 @@ const maxPrinted = 20
 
 func (r Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d writes attempted: %d acknowledged, %d without an answer, %d refused", r.Counts.Attempts, r.Counts.Acked,
-		r.Counts.Unknown, r.Counts.Failed)
+	fmt.Fprintf(&b, "%d writes attempted: %d acknowledged, %d without an answer, %d refused", r.Counts.Attempts,
+		r.Counts.Acked, r.Counts.Unknown, r.Counts.Failed)
 	for _, k := range slices.Sorted(maps.Keys(r.Mixed)) {
 		fmt.Fprintf(&b, ", %d %s", r.Mixed[k], k)
 	}
@@ -107,7 +107,9 @@ func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) 
 		return r, err
 	}
 	if w.mixed != nil {
-		views, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) { return w.mixed.read(ctx, db, w.cfg.Database) })
+		views, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) {
+			return w.mixed.read(ctx, db, w.cfg.Database)
+		})
 		if err != nil {
 			return r, fmt.Errorf("reading the mixed workload's objects: %w", err)
 		}

@@ -51,7 +51,8 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 		if err == nil {
 			if !maps.Equal(sets, last) {
 				last, since = sets, time.Now()
-			} else if common, local, err = withoutLocal(sets); err == nil && (len(local) == 0 || time.Since(since) >= settleTime) {
+			} else if common, local, err = withoutLocal(sets); err == nil &&
+				(len(local) == 0 || time.Since(since) >= settleTime) {
 				return common, local, nil // equal twice in a row: nothing is in flight
 			}
 		}
@@ -206,7 +207,8 @@ func describeSets(sets map[string]executed, err error) string {
 }
 
 // eachNode asks all nodes at once.
-func eachNode[T any](ctx context.Context, nodes []Endpoint, f func(context.Context, *sql.DB) (T, error)) (map[string]T, error) {
+func eachNode[T any](ctx context.Context, nodes []Endpoint, f func(context.Context, *sql.DB) (T, error)) (map[string]T,
+	error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	out := make(map[string]T, len(nodes))
@@ -257,7 +259,8 @@ func Definitions(ctx context.Context, db *sql.DB) (map[string]string, error) {
 		"SELECT CONCAT('schema ', schema_name), CONCAT_WS(' ', default_character_set_name, default_collation_name, default_encryption) " +
 			"FROM information_schema.schemata WHERE schema_name NOT IN (" + systemSchemas + ")",
 		"SELECT CONCAT('view ', table_schema, '.', table_name), CONCAT_WS(' ', view_definition, check_option, definer, security_type, " +
-			"character_set_client, collation_connection) FROM information_schema.views WHERE table_schema NOT IN (" + systemSchemas + ")",
+			"character_set_client, collation_connection) FROM information_schema.views WHERE table_schema NOT IN (" +
+			systemSchemas + ")",
 		"SELECT CONCAT(LOWER(routine_type), ' ', routine_schema, '.', routine_name), CONCAT_WS(' ', dtd_identifier, routine_definition, " +
 			"is_deterministic, sql_data_access, security_type, sql_mode, routine_comment, definer, character_set_client, collation_connection, " +
 			"(SELECT GROUP_CONCAT(CONCAT_WS(' ', p.parameter_mode, p.parameter_name, p.dtd_identifier) ORDER BY p.ordinal_position) " +
@@ -297,18 +300,20 @@ var counter = regexp.MustCompile(` AUTO_INCREMENT=\d+`)
 
 // userTables lists the base tables of the user's schemas, quoted.
 func userTables(ctx context.Context, db *sql.DB) ([]string, error) {
-	return queryStrings(ctx, db, "SELECT CONCAT('`', REPLACE(table_schema,'`','``'), '`.`', REPLACE(table_name,'`','``'), '`') "+
-		"FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ("+systemSchemas+")")
+	return queryStrings(ctx, db,
+		"SELECT CONCAT('`', REPLACE(table_schema,'`','``'), '`.`', REPLACE(table_name,'`','``'), '`') "+
+			"FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ("+systemSchemas+")")
 }
 
 // Accounts returns every account with its credentials and limits, and every one with what it was granted; but for
 // Trireme's own and the server's, which each node makes for itself.
 func Accounts(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	const users = "FROM mysql.user WHERE user NOT LIKE 'trireme\\_%' AND user NOT LIKE 'mysql.%' AND user <> 'root'"
-	out, err := queryPairs(ctx, db, "SELECT CONCAT('account ', user, '@', host), CONCAT_WS(' ', plugin, HEX(authentication_string), account_locked, "+
-		"password_expired, password_lifetime, ssl_type, max_questions, max_updates, max_connections, max_user_connections, user_attributes, "+
-		"(SELECT GROUP_CONCAT(default_role_user, '@', default_role_host ORDER BY 1) FROM mysql.default_roles d "+
-		"WHERE d.user = mysql.user.user AND d.host = mysql.user.host)) "+users)
+	out, err := queryPairs(ctx, db,
+		"SELECT CONCAT('account ', user, '@', host), CONCAT_WS(' ', plugin, HEX(authentication_string), account_locked, "+
+			"password_expired, password_lifetime, ssl_type, max_questions, max_updates, max_connections, max_user_connections, user_attributes, "+
+			"(SELECT GROUP_CONCAT(default_role_user, '@', default_role_host ORDER BY 1) FROM mysql.default_roles d "+
+			"WHERE d.user = mysql.user.user AND d.host = mysql.user.host)) "+users)
 	if err != nil {
 		return nil, err
 	}
@@ -399,18 +404,19 @@ func (w *Workload) readRows(ctx context.Context, db *sql.DB) (held, error) {
 	var out held
 	for t := range w.cfg.Tables {
 		counts := map[Attempt]int{}
-		err := eachRow(ctx, db, "SELECT writer, seq, payload FROM "+w.cfg.Database+"."+tableName(t), func(rows *sql.Rows) error {
-			var a Attempt
-			var payload string
-			if err := rows.Scan(&a.Writer, &a.Seq, &payload); err != nil {
-				return err
-			}
-			counts[a]++
-			if payload != payloadOf(a, w.cfg.PayloadBytes) {
-				out.wrong = append(out.wrong, WrongRow{t, a, payload[:min(len(payload), maxPayloadShown)]})
-			}
-			return nil
-		})
+		err := eachRow(ctx, db, "SELECT writer, seq, payload FROM "+w.cfg.Database+"."+tableName(t),
+			func(rows *sql.Rows) error {
+				var a Attempt
+				var payload string
+				if err := rows.Scan(&a.Writer, &a.Seq, &payload); err != nil {
+					return err
+				}
+				counts[a]++
+				if payload != payloadOf(a, w.cfg.PayloadBytes) {
+					out.wrong = append(out.wrong, WrongRow{t, a, payload[:min(len(payload), maxPayloadShown)]})
+				}
+				return nil
+			})
 		if err != nil {
 			return out, err
 		}

@@ -15,7 +15,8 @@ func loggedRows(pairs ...[2]any) (out []LoggedRow) {
 }
 
 func counts(o Outcome, client, value int64) CausalOp {
-	return CausalOp{Span: Span{Client: int(client), Outcome: o, Begin: value, End: value + 1}, Key: client, Write: true, Value: value}
+	return CausalOp{Span: Span{Client: int(client), Outcome: o, Begin: value, End: value + 1}, Key: client, Write: true,
+		Value: value}
 }
 
 // TestResolveCausal: an unanswered write took effect if the log has it, and never does otherwise. All nodes may lack
@@ -33,16 +34,22 @@ func TestResolveCausal(t *testing.T) {
 		byMistake []Kind // what is found without the log
 	}{
 		{"as answered", []CausalOp{counts(Acked, 1, 1), read(1)}, loggedRows([2]any{1, 1}), 1, nil, nil},
-		{"not answered, committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(2)}, loggedRows([2]any{1, 1}, [2]any{1, 2}), 2, nil, nil},
-		{"not answered, not committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(1)}, loggedRows([2]any{1, 1}), 1, nil, nil},
+		{"not answered, committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(2)},
+			loggedRows([2]any{1, 1}, [2]any{1, 2}), 2, nil, nil},
+		{"not answered, not committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(1)},
+			loggedRows([2]any{1, 1}), 1, nil, nil},
 
-		{"committed, and on no node", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2)}, loggedRows([2]any{1, 1}, [2]any{1, 2}), 1, []Kind{Lost}, nil},
-		{"shown, and never committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(2)}, loggedRows([2]any{1, 1}), 1, []Kind{Resurrected}, nil},
-		{"on the nodes, and never committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2)}, loggedRows([2]any{1, 1}), 2, []Kind{Resurrected}, nil},
+		{"committed, and on no node", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2)},
+			loggedRows([2]any{1, 1}, [2]any{1, 2}), 1, []Kind{Lost}, nil},
+		{"shown, and never committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2), read(2)},
+			loggedRows([2]any{1, 1}), 1, []Kind{Resurrected}, nil},
+		{"on the nodes, and never committed", []CausalOp{counts(Acked, 1, 1), counts(Unknown, 1, 2)},
+			loggedRows([2]any{1, 1}), 2, []Kind{Resurrected}, nil},
 		{"answered, and not in the log", []CausalOp{counts(Acked, 1, 1)}, nil, 1, []Kind{Lost, Resurrected}, nil},
 		{"refused, and in the log", []CausalOp{counts(Acked, 1, 1), counts(Failed, 1, 2), counts(Acked, 1, 3)},
 			loggedRows([2]any{1, 1}, [2]any{1, 2}, [2]any{1, 3}), 3, []Kind{Resurrected}, nil},
-		{"in the log, and never sent", []CausalOp{counts(Acked, 1, 1)}, loggedRows([2]any{1, 1}, [2]any{7, 4}), 1, []Kind{Lost, Resurrected}, nil},
+		{"in the log, and never sent", []CausalOp{counts(Acked, 1, 1)}, loggedRows([2]any{1, 1}, [2]any{7, 4}), 1,
+			[]Kind{Lost, Resurrected}, nil},
 	} {
 		p := causalPart{set: &Set{}, held: map[string]map[int64]int64{"n1": {1: c.held}}}
 		p.history.ops = c.ops
@@ -112,7 +119,8 @@ func TestResolveAppends(t *testing.T) {
 
 		{"not answered, committed, and on no node", txn(Unknown, 1, 2), []LoggedRow{row(1, 1), row(1, 2)}, nil, []Kind{Lost}},
 		{"not answered, on the nodes, and never committed", txn(Unknown, 1), nil, []int64{1}, []Kind{G1a}},
-		{"in two transactions of the log", txn(Unknown, 1, 2), []LoggedRow{row(1, 1), row(2, 2)}, []int64{1, 2}, []Kind{Broken}},
+		{"in two transactions of the log", txn(Unknown, 1, 2), []LoggedRow{row(1, 1), row(2, 2)}, []int64{1, 2},
+			[]Kind{Broken}},
 		{"answered, and not in the log", txn(Acked, 1), nil, []int64{1}, []Kind{Lost}},
 		{"refused, and in the log", txn(Failed, 1), []LoggedRow{row(1, 1)}, nil, []Kind{Resurrected}},
 		{"in the log, and never sent", txn(Acked, 1), []LoggedRow{row(1, 1), row(2, 9)}, []int64{1}, []Kind{Resurrected}},
@@ -147,34 +155,46 @@ func TestResolveObjects(t *testing.T) {
 		held   []string
 		want   []Kind
 	}{
-		{"a table that was made", nil, present, ddlLog, []string{"table d7"}, Committed{Statements: []string{ddlLog}}, []string{"table d7"}, nil},
+		{"a table that was made", nil, present, ddlLog, []string{"table d7"}, Committed{Statements: []string{ddlLog}},
+			[]string{"table d7"}, nil},
 		{"a table that was not", nil, present, ddlLog, []string{"table d7"}, Committed{}, nil, nil},
 		{"a row that was written", []string{"table d7"}, present, "INSERT INTO d7 VALUES (1, 1)", []string{"row d7"},
 			Committed{Rows: map[string][]LoggedRow{"d7": {{1, []string{"1", "1"}}}}}, []string{"table d7", "row d7"}, nil},
 		{"an account", nil, present, "CREATE USER v1_7 IDENTIFIED BY 'v1_7'", []string{"user v1_7"},
-			Committed{Statements: []string{"CREATE USER 'v1_7'@'%' IDENTIFIED WITH 'caching_sha2_password' AS '$A$005$x'"}}, []string{"user v1_7"}, nil},
+			Committed{Statements: []string{"CREATE USER 'v1_7'@'%' IDENTIFIED WITH 'caching_sha2_password' AS '$A$005$x'"}},
+			[]string{"user v1_7"}, nil},
 		{"a drop of what was missing, before", []string{"table d7"}, absent, "DROP TABLE d7", []string{"table d7", "row d7"},
-			Committed{Statements: []string{"DROP TABLE IF EXISTS `d7` /* generated by server */", ddlLog}}, []string{"table d7"}, nil},
+			Committed{Statements: []string{"DROP TABLE IF EXISTS `d7` /* generated by server */", ddlLog}}, []string{"table d7"},
+			nil},
 
-		{"a table that the log has and no node", nil, present, ddlLog, []string{"table d7"}, Committed{Statements: []string{ddlLog}}, nil, []Kind{Lost}},
-		{"a table that the log has not", nil, present, ddlLog, []string{"table d7"}, Committed{Statements: []string{"CREATE TABLE d70 (id INT)"}},
-			[]string{"table d7"}, []Kind{Resurrected}},
-		{"a row that the log has and no node", []string{"table d7"}, present, "INSERT INTO d7 VALUES (1, 1)", []string{"row d7"},
-			Committed{Rows: map[string][]LoggedRow{"d7": {{1, []string{"1", "1"}}}}}, []string{"table d7"}, []Kind{Lost}},
+		{"a table that the log has and no node", nil, present, ddlLog, []string{"table d7"},
+			Committed{Statements: []string{ddlLog}}, nil, []Kind{Lost}},
+		{"a table that the log has not", nil, present, ddlLog, []string{"table d7"},
+			Committed{Statements: []string{"CREATE TABLE d70 (id INT)"}}, []string{"table d7"}, []Kind{Resurrected}},
+		{"a row that the log has and no node", []string{"table d7"}, present, "INSERT INTO d7 VALUES (1, 1)",
+			[]string{"row d7"}, Committed{Rows: map[string][]LoggedRow{"d7": {{1, []string{"1", "1"}}}}}, []string{"table d7"},
+			[]Kind{Lost}},
 		{"a row of a procedure", nil, present, "CALL op3(3)", []string{"row call 3"},
 			Committed{Rows: map[string][]LoggedRow{"object_rows": {{1, []string{"3", "call", "4"}}}}}, nil, []Kind{Lost}},
 		{"an account that appliers left out", nil, present, "CREATE USER v1_7 IDENTIFIED BY 'v1_7'", []string{"user v1_7"},
-			Committed{Statements: []string{"CREATE USER 'v1_7'@'%' IDENTIFIED WITH 'caching_sha2_password' AS '$A$005$x'"}}, nil, []Kind{Lost}},
-		{"a grant that appliers left out", []string{"user v1_7"}, present, "GRANT SELECT ON db.* TO v1_7", []string{"grant v1_7"},
-			Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, []Kind{Lost}},
-		{"accounts that were dropped, and are there", []string{"user v1_7", "user v1_7_2"}, absent, "DROP USER v1_7, v1_7_2", []string{"user v1_7", "user v1_7_2"},
-			Committed{Statements: []string{"DROP USER 'v1_7'@'%','v1_7_2'@'%'"}}, []string{"user v1_7", "user v1_7_2"}, []Kind{Resurrected}},
-		{"a global privilege, another one being in the log", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7", []string{"global v1_7"},
-			Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, nil},
-		{"a global privilege that appliers left out", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7", []string{"global v1_7"},
-			Committed{Statements: []string{"GRANT PROCESS ON *.* TO 'v1_7'@'%'"}}, []string{"user v1_7"}, []Kind{Lost}},
-		{"a role that was taken back, and is there", []string{"user v1_7", "granted v1_7_r v1_7"}, absent, "REVOKE v1_7_r FROM v1_7", []string{"granted v1_7_r v1_7"},
-			Committed{Statements: []string{"REVOKE 'v1_7_r'@'%' FROM 'v1_7'@'%'"}}, []string{"user v1_7", "granted v1_7_r v1_7"}, []Kind{Resurrected}},
+			Committed{Statements: []string{"CREATE USER 'v1_7'@'%' IDENTIFIED WITH 'caching_sha2_password' AS '$A$005$x'"}}, nil,
+			[]Kind{Lost}},
+		{"a grant that appliers left out", []string{"user v1_7"}, present, "GRANT SELECT ON db.* TO v1_7",
+			[]string{"grant v1_7"}, Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}},
+			[]string{"user v1_7"}, []Kind{Lost}},
+		{"accounts that were dropped, and are there", []string{"user v1_7", "user v1_7_2"}, absent, "DROP USER v1_7, v1_7_2",
+			[]string{"user v1_7", "user v1_7_2"}, Committed{Statements: []string{"DROP USER 'v1_7'@'%','v1_7_2'@'%'"}},
+			[]string{"user v1_7", "user v1_7_2"}, []Kind{Resurrected}},
+		{"a global privilege, another one being in the log", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7",
+			[]string{"global v1_7"}, Committed{Statements: []string{"GRANT SELECT ON `db`.* TO 'v1_7'@'%'"}},
+			[]string{"user v1_7"}, nil},
+		{"a global privilege that appliers left out", []string{"user v1_7"}, present, "GRANT PROCESS ON *.* TO v1_7",
+			[]string{"global v1_7"}, Committed{Statements: []string{"GRANT PROCESS ON *.* TO 'v1_7'@'%'"}},
+			[]string{"user v1_7"}, []Kind{Lost}},
+		{"a role that was taken back, and is there", []string{"user v1_7", "granted v1_7_r v1_7"}, absent,
+			"REVOKE v1_7_r FROM v1_7", []string{"granted v1_7_r v1_7"},
+			Committed{Statements: []string{"REVOKE 'v1_7_r'@'%' FROM 'v1_7'@'%'"}}, []string{"user v1_7", "granted v1_7_r v1_7"},
+			[]Kind{Resurrected}},
 		{"a view", nil, present, "CREATE VIEW ov3 AS SELECT 1", []string{"view ov3"},
 			Committed{Statements: []string{"CREATE ALGORITHM=UNDEFINED DEFINER=`u`@`%` SQL SECURITY DEFINER VIEW `ov3` AS SELECT 1"}}, nil, []Kind{Lost}},
 	} {
@@ -207,18 +227,27 @@ func TestResolveXA(t *testing.T) {
 		want    []Kind
 		without []Kind
 	}{
-		{"as answered", xaState{prepared: Acked, commit: true, resolved: true, tried: true}, []string{XAPrepared, XACommitted}, true, nil, nil},
-		{"prepared without an answer, committed", xaState{prepared: Unknown, commit: true, resolved: true, tried: true}, []string{XAPrepared, XACommitted}, true, nil, nil},
+		{"as answered", xaState{prepared: Acked, commit: true, resolved: true, tried: true},
+			[]string{XAPrepared, XACommitted}, true, nil, nil},
+		{"prepared without an answer, committed", xaState{prepared: Unknown, commit: true, resolved: true, tried: true},
+			[]string{XAPrepared, XACommitted}, true, nil, nil},
 		{"not prepared", xaState{prepared: Unknown, commit: true}, nil, false, nil, nil},
-		{"rolled back without an answer", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XARolledBack}, false, nil, nil},
+		{"rolled back without an answer", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XARolledBack}, false,
+			nil, nil},
 
-		{"committed in the log, no row", xaState{prepared: Unknown, commit: true, tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Lost}, nil},
-		{"prepared in the log, and no node holds it", xaState{prepared: Unknown, commit: true}, []string{XAPrepared}, false, []Kind{Lost}, nil},
-		{"prepared in the log, to be rolled back, and no node holds it", xaState{prepared: Unknown}, []string{XAPrepared}, false, []Kind{Lost}, nil},
+		{"committed in the log, no row", xaState{prepared: Unknown, commit: true, tried: true},
+			[]string{XAPrepared, XACommitted}, false, []Kind{Lost}, nil},
+		{"prepared in the log, and no node holds it", xaState{prepared: Unknown, commit: true}, []string{XAPrepared}, false,
+			[]Kind{Lost}, nil},
+		{"prepared in the log, to be rolled back, and no node holds it", xaState{prepared: Unknown}, []string{XAPrepared},
+			false, []Kind{Lost}, nil},
 		{"a row of what was never prepared", xaState{prepared: Unknown, commit: true}, nil, true, []Kind{Resurrected}, nil},
-		{"an answered prepare that is not in the log", xaState{prepared: Acked, tried: true}, []string{XARolledBack}, false, []Kind{Lost}, nil},
-		{"an answered decision that is not in the log", xaState{prepared: Acked, resolved: true, tried: true}, []string{XAPrepared}, false, []Kind{Lost}, nil},
-		{"another decision", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Broken}, nil},
+		{"an answered prepare that is not in the log", xaState{prepared: Acked, tried: true}, []string{XARolledBack}, false,
+			[]Kind{Lost}, nil},
+		{"an answered decision that is not in the log", xaState{prepared: Acked, resolved: true, tried: true},
+			[]string{XAPrepared}, false, []Kind{Lost}, nil},
+		{"another decision", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Broken},
+			nil},
 	} {
 		m := newMixedState(kindXA)
 		m.xa["x1"] = &c.x

@@ -76,7 +76,8 @@ func TestCompareSees(t *testing.T) {
 		before := look(c.seen)
 		s.Exec(c.change)
 		after := look(c.seen)
-		if before[c.where] == after[c.where] || len(verify.JudgeEqual("x", map[string]map[string]string{"n1": before, "n2": after})) == 0 {
+		if before[c.where] == after[c.where] ||
+			len(verify.JudgeEqual("x", map[string]map[string]string{"n1": before, "n2": after})) == 0 {
 			t.Errorf("%s is not seen in %s; there are %q", c.change, c.where, slices.Sorted(maps.Keys(after)))
 		}
 	}
@@ -128,7 +129,8 @@ func TestPrivilegesAreLookedFor(t *testing.T) {
 	s := testkit.StartServer(t)
 	s.Exec("CREATE USER w IDENTIFIED BY 'w'")
 	s.Exec("GRANT ALL ON *.* TO w WITH GRANT OPTION")
-	set, err := verify.NewSet(verify.SetConfig{Login: verify.Login{Addr: verify.Fixed(s.Addr()), User: "w", Password: "w"}, Workloads: []string{"acl"}})
+	set, err := verify.NewSet(verify.SetConfig{Login: verify.Login{Addr: verify.Fixed(s.Addr()), User: "w", Password: "w"},
+		Workloads: []string{"acl"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +169,9 @@ func TestPrivilegesAreLookedFor(t *testing.T) {
 	kept := one("SELECT user FROM mysql.user WHERE process_priv = 'Y' AND user REGEXP '^s[0-9a-f]+_v' LIMIT 1")
 	role := one("SELECT from_user FROM mysql.role_edges WHERE to_user = '" + kept + "'")
 	for _, stmt := range []string{
-		"REVOKE PROCESS ON *.* FROM " + kept, "REVOKE BACKUP_ADMIN ON *.* FROM " + kept, "REVOKE UPDATE (v) ON trireme_verify.acl_columns FROM " + kept,
-		"ALTER USER " + kept + " DEFAULT ROLE NONE", "REVOKE " + role + " FROM " + kept,
+		"REVOKE PROCESS ON *.* FROM " + kept, "REVOKE BACKUP_ADMIN ON *.* FROM " + kept,
+		"REVOKE UPDATE (v) ON trireme_verify.acl_columns FROM " + kept, "ALTER USER " + kept + " DEFAULT ROLE NONE",
+		"REVOKE " + role + " FROM " + kept,
 	} {
 		before := len(check())
 		s.Exec(stmt)

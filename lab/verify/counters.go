@@ -18,7 +18,8 @@ func countersTable(database, table string) string {
 
 // countTo writes a counter. A statement of a session before this one may still arrive, and must not count back.
 func (s *session) countTo(table, hint string, key, value int64) Outcome {
-	return commitOutcome(s.exec("INSERT "+hint+"INTO "+table+" VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)", key, value, value))
+	return commitOutcome(s.exec("INSERT "+hint+"INTO "+table+" VALUES (?, ?) ON DUPLICATE KEY UPDATE v = GREATEST(v, ?)",
+		key, value, value))
 }
 
 // counter reads one; 0: there is no row. The error says that what came cannot be a counter.

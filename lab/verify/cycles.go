@@ -139,7 +139,8 @@ func (g *graph) judge() {
 	mark(reported, keys(plain))
 	g.judgeSkew(ww|wr|rt, reported, GSingleReal, G2Realtime)
 	if g.steps > maxSteps {
-		l.part.Undecided = append(l.part.Undecided, fmt.Sprintf("%d transactions: more dependencies than can be searched", len(l.txns)))
+		l.part.Undecided = append(l.part.Undecided, fmt.Sprintf("%d transactions: more dependencies than can be searched",
+			len(l.txns)))
 	}
 }
 

@@ -138,12 +138,14 @@ func (s *Set) measure(op Span) {
 
 // loop returns a client that takes one step after the other on a session of its own, at most rate times a second. Setup
 // is run on each new connection. It ends with its context, or with a step's error.
-func (s *Set) loop(login Login, setup []string, rate float64, rng *rand.Rand, step func(*session, *rand.Rand) error) client {
+func (s *Set) loop(login Login, setup []string, rate float64, rng *rand.Rand,
+	step func(*session, *rand.Rand) error) client {
 	return s.watched(login, setup, rate, rng, step, nil)
 }
 
 // watched is a loop whose session's errors somebody wants to know.
-func (s *Set) watched(login Login, setup []string, rate float64, rng *rand.Rand, step func(*session, *rand.Rand) error, failed func(error)) client {
+func (s *Set) watched(login Login, setup []string, rate float64, rng *rand.Rand, step func(*session, *rand.Rand) error,
+	failed func(error)) client {
 	return func(ctx context.Context) error {
 		ss, err := newSession(login, s.cfg.Database, setup...)
 		if err != nil {

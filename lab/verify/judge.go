@@ -100,7 +100,8 @@ func JudgePayloads(nodes map[string][]WrongRow) []Problem {
 	var found findings
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		for _, w := range nodes[name] {
-			found.report(Garbled, name, w.Attempt, "writer %d seq %d in %s holds %q", w.Writer, w.Seq, tableName(w.Table), w.Payload)
+			found.report(Garbled, name, w.Attempt, "writer %d seq %d in %s holds %q", w.Writer, w.Seq, tableName(w.Table),
+				w.Payload)
 		}
 	}
 	return found.all()

@@ -151,7 +151,8 @@ func TestJudgeMixed(t *testing.T) {
 	good := func() mixedView {
 		return mixedView{Accounts: bankAccounts, Sum: bankAccounts * bankBalance,
 
-			Objects: map[string]bool{"table d1": true, "row d1": true, "column d1.c": true, "grant a": true, "user a2": true}, XARows: map[string]bool{"committed": true}}
+			Objects: map[string]bool{"table d1": true, "row d1": true, "column d1.c": true, "grant a": true, "user a2": true},
+			XARows:  map[string]bool{"committed": true}}
 	}
 	for _, c := range []struct {
 		name   string
@@ -163,7 +164,8 @@ func TestJudgeMixed(t *testing.T) {
 		{"money lost", func(v *mixedView, _ *mixedState) { v.Sum-- }, []Kind{Broken}},
 		{"account lost", func(v *mixedView, _ *mixedState) { v.Accounts-- }, []Kind{Broken}},
 		{"created table missing", func(v *mixedView, _ *mixedState) { delete(v.Objects, "table d1") }, []Kind{Lost}},
-		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedState) { delete(v.Objects, "row d1") }, []Kind{Lost}},
+		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedState) { delete(v.Objects, "row d1") },
+			[]Kind{Lost}},
 		{"dropped table back", func(v *mixedView, _ *mixedState) { v.Objects["table d2"] = true }, []Kind{Resurrected}},
 		{"table from nowhere", func(v *mixedView, _ *mixedState) { v.Objects["table d9"] = true }, []Kind{Resurrected}},
 		{"ALTER lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "column d1.c") }, []Kind{Lost}},
@@ -173,11 +175,15 @@ func TestJudgeMixed(t *testing.T) {
 			v.Objects["column d3.c"], v.Objects["grant b"] = true, true
 		}, nil},
 		{"ALTER refused, there", func(v *mixedView, _ *mixedState) { v.Objects["column d4.c"] = true }, []Kind{Resurrected}},
-		{"a privilege that outlives its account", func(v *mixedView, _ *mixedState) { v.Objects["grant c"] = true }, []Kind{Resurrected}},
-		{"a privilege that was not granted", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true }, []Kind{Resurrected}},
+		{"a privilege that outlives its account", func(v *mixedView, _ *mixedState) { v.Objects["grant c"] = true },
+			[]Kind{Resurrected}},
+		{"a privilege that was not granted", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true },
+			[]Kind{Resurrected}},
 		{"XA COMMIT lost", func(v *mixedView, _ *mixedState) { delete(v.XARows, "committed") }, []Kind{Lost}},
-		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true }, []Kind{Resurrected}},
-		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true }, []Kind{Resurrected}},
+		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true },
+			[]Kind{Resurrected}},
+		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true },
+			[]Kind{Resurrected}},
 		{"XA still prepared", func(v *mixedView, _ *mixedState) { v.Prepared = []string{"unclear"} }, []Kind{Broken}},
 		{"XA PREPARE lost", func(v *mixedView, m *mixedState) { m.xa["committed"].gone = true }, []Kind{Lost}},
 		{"XA prepared, never decided, gone", func(v *mixedView, m *mixedState) {
@@ -227,7 +233,8 @@ func TestLogFile(t *testing.T) {
 }
 
 func TestLogReplayRefusesNonsense(t *testing.T) {
-	for _, lines := range []string{"K 0 1", "A 0 2", "A 0 1;A 0 1", "A 0 1;K 0 1;U 0 1", "X 0 1", "A -1 1", "A 99999 1", "A zero 1", "A 0 1;Z 0 1"} {
+	for _, lines := range []string{"K 0 1", "A 0 2", "A 0 1;A 0 1", "A 0 1;K 0 1;U 0 1", "X 0 1", "A -1 1", "A 99999 1",
+		"A zero 1", "A 0 1;Z 0 1"} {
 		l := &Log{}
 		var err error
 		for line := range strings.SplitSeq(lines, ";") {

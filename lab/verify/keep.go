@@ -29,7 +29,8 @@ func (s *Set) save() error {
 	if dir == "" {
 		return nil
 	}
-	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode, Garbled: s.garbled, Committed: s.committed}
+	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode,
+		Garbled: s.garbled, Committed: s.committed}
 	for _, p := range s.parts {
 		k.Workloads = append(k.Workloads, p.name())
 		if err := p.save(dir); err != nil {
@@ -53,7 +54,8 @@ func Recheck(dir string) (Report, error) {
 	if margin == 0 {
 		margin = -1
 	}
-	s, err := NewSet(SetConfig{Login: Login{Addr: Fixed("")}, Workloads: k.Workloads, Seed: k.Seed, StaleMargin: time.Duration(margin)})
+	s, err := NewSet(SetConfig{Login: Login{Addr: Fixed("")}, Workloads: k.Workloads, Seed: k.Seed,
+		StaleMargin: time.Duration(margin)})
 	if err != nil {
 		return Report{}, err
 	}

@@ -50,17 +50,18 @@ func (p *largePart) schema() []string {
 
 func (p *largePart) clients() []client {
 	number := int64(0)
-	return []client{p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate/largeRate, p.set.random(p.name(), 0), func(s *session, rng *rand.Rand) error {
-		number++
-		t := LargeTrx{Span: Span{Begin: p.set.now()}, Number: number, Rows: 2 + rng.IntN(15)} // 1 to 8 MiB
-		if rng.IntN(5) == 0 {
-			t.Rows = 32 + rng.IntN(33) // 16 to 32 MiB
-		}
-		t.Outcome = t.run(s)
-		t.End = p.set.now()
-		p.set.measure(t.Span)
-		return p.history.add(t)
-	})}
+	return []client{p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate/largeRate, p.set.random(p.name(), 0),
+		func(s *session, rng *rand.Rand) error {
+			number++
+			t := LargeTrx{Span: Span{Begin: p.set.now()}, Number: number, Rows: 2 + rng.IntN(15)} // 1 to 8 MiB
+			if rng.IntN(5) == 0 {
+				t.Rows = 32 + rng.IntN(33) // 16 to 32 MiB
+			}
+			t.Outcome = t.run(s)
+			t.End = p.set.now()
+			p.set.measure(t.Span)
+			return p.history.add(t)
+		})}
 }
 
 // largeLetter is what a row is made of.
@@ -69,7 +70,8 @@ func largeLetter(number int64, part int) byte { return 'a' + byte((number*7+int6
 func (t LargeTrx) run(s *session) Outcome {
 	err := s.exec("BEGIN")
 	for part := 0; part < t.Rows && err == nil; part++ {
-		err = s.exec("INSERT INTO large_rows (n, part, payload) VALUES (?, ?, REPEAT(?, ?))", t.Number, part, string(largeLetter(t.Number, part)), largeRow)
+		err = s.exec("INSERT INTO large_rows (n, part, payload) VALUES (?, ?, REPEAT(?, ?))", t.Number, part,
+			string(largeLetter(t.Number, part)), largeRow)
 	}
 	if err == nil {
 		err = s.exec("DELETE FROM large_rows WHERE n = ?", t.Number-largeKept)
@@ -144,7 +146,8 @@ func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		held := nodes[node]
 		report := func(k Kind, n int64, format string, args ...any) {
-			p.Problems = append(p.Problems, Problem{Kind: k, Node: node, Detail: fmt.Sprintf("transaction %d: ", n) + fmt.Sprintf(format, args...)})
+			p.Problems = append(p.Problems, Problem{Kind: k, Node: node, Detail: fmt.Sprintf("transaction %d: ", n) +
+				fmt.Sprintf(format, args...)})
 		}
 		for _, t := range all {
 			l, later := held[t.Number], t.Number+largeKept

@@ -44,7 +44,8 @@ func TestJudgeLarge(t *testing.T) {
 		{"one refused: what it was to delete is there", large(Acked, Acked, Acked, Failed, Acked), there(5, 4, 1, 3, 5), nil},
 		{"one without an answer, there", large(Acked, Acked, Acked, Unknown), there(4, 0, 2, 3, 4), nil},
 		{"one without an answer, not there", large(Acked, Acked, Acked, Unknown), there(3, 0, 1, 2, 3), nil},
-		{"one without an answer, deleted meanwhile", large(Acked, Unknown, Unknown, Unknown, Acked, Acked, Acked), there(7, 0, 5, 6, 7), nil},
+		{"one without an answer, deleted meanwhile", large(Acked, Unknown, Unknown, Unknown, Acked, Acked, Acked),
+			there(7, 0, 5, 6, 7), nil},
 		{"one without an answer, not deleted but never there", large(Unknown), there(0, 0), nil},
 
 		{"lost", large(Acked), there(0, 0), []Kind{Lost}},

@@ -200,8 +200,9 @@ func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 			}
 			p.Figures[figure]++
 			if op.Value < want {
-				found.report(NotCurrent, "", Attempt{}, "at %v client %d reads %d of client %d at %s, and %d was acknowledged before",
-					at, op.Client, op.Value, op.Key, level, want)
+				found.report(NotCurrent, "", Attempt{},
+					"at %v client %d reads %d of client %d at %s, and %d was acknowledged before", at, op.Client, op.Value, op.Key,
+					level, want)
 			}
 		}
 		check(op.Before, all[op.Key], readsBefore, "BEFORE")

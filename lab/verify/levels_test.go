@@ -8,10 +8,12 @@ import (
 // TestJudgeLevels: what reads at BEFORE and AFTER have to show, what none can show, and what is left at the end.
 func TestJudgeLevels(t *testing.T) {
 	write := func(begin, end, value int64, after bool, o Outcome) LevelOp {
-		return LevelOp{Span: Span{Client: 1, Begin: begin, End: end, Outcome: o}, Key: 1, Write: true, Value: value, After: after}
+		return LevelOp{Span: Span{Client: 1, Begin: begin, End: end, Outcome: o}, Key: 1, Write: true, Value: value,
+			After: after}
 	}
 	read := func(begin, value int64, before, after bool) LevelOp {
-		return LevelOp{Span: Span{Client: 9, Begin: begin, End: begin + 5, Outcome: Acked}, Key: 1, Value: value, Before: before, After: after}
+		return LevelOp{Span: Span{Client: 9, Begin: begin, End: begin + 5, Outcome: Acked}, Key: 1, Value: value,
+			Before: before, After: after}
 	}
 	good := map[string]map[int64]int64{"n1": {1: 3}, "n2": {1: 4}}
 	for _, c := range []struct {

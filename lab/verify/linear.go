@@ -91,11 +91,13 @@ func judgeRegisters(ops []RegisterOp, margin time.Duration, check linearChecker)
 		for _, s := range stale {
 			switch {
 			case s.op.Node != "":
-				found.report(Lost, s.op.Node, Attempt{}, "key %d holds %d at the end, overwritten at least %v before", key, s.op.Value, s.Age)
+				found.report(Lost, s.op.Node, Attempt{}, "key %d holds %d at the end, overwritten at least %v before", key,
+					s.op.Value, s.Age)
 				continue
 			case !terms.deposed(s.op):
-				found.report(Stale, "", Attempt{}, "key %d at %v: overwritten at least %v before the read began, and %s had not been deposed",
-					key, s.At, s.Age, s.op.Server)
+				found.report(Stale, "", Attempt{},
+					"key %d at %v: overwritten at least %v before the read began, and %s had not been deposed", key, s.At, s.Age,
+					s.op.Server)
 			case s.Age > margin:
 				found.report(Stale, "", Attempt{}, "key %d at %v: overwritten at least %v before the read began", key, s.At, s.Age)
 			}
@@ -161,7 +163,8 @@ func splitStale(ops []RegisterOp) (stale []staleOp, rest []RegisterOp) {
 				}
 			}
 			if over < op.Begin {
-				stale = append(stale, staleOp{StaleRead{Key: op.Key, At: time.Duration(op.Begin), Age: time.Duration(op.Begin - over)}, op})
+				stale = append(stale,
+					staleOp{StaleRead{Key: op.Key, At: time.Duration(op.Begin), Age: time.Duration(op.Begin - over)}, op})
 				continue
 			}
 		}
@@ -215,7 +218,8 @@ func (r reigns) deposed(op RegisterOp) bool {
 	if n, _ := slices.BinarySearch(r.writes[op.Server], op.Begin); n > 0 {
 		own, wrote = r.writes[op.Server][n-1], true
 	}
-	from, _ := slices.BinarySearchFunc(r.answers, own+1, func(o RegisterOp, begin int64) int { return cmp.Compare(o.Begin, begin) })
+	from, _ := slices.BinarySearchFunc(r.answers, own+1,
+		func(o RegisterOp, begin int64) int { return cmp.Compare(o.Begin, begin) })
 	for _, o := range r.answers[from:] {
 		if o.Begin >= op.Begin {
 			break

@@ -52,64 +52,104 @@ func TestJudgeRegisters(t *testing.T) {
 	}{
 		{"empty", nil, nil, nil},
 		{"reads what was written", []RegisterOp{readAt(0, 1, 0), writeAt(2, 3, 1), readAt(4, 5, 1)}, nil, nil},
-		{"reads a write under way", []RegisterOp{writeAt(0, 9, 1), readAt(1, 2, 0), readAt(3, 4, 1), readAt(5, 6, 1)}, nil, nil},
-		{"compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, false), readAt(6, 7, 2)}, nil, nil},
-		{"a write without an answer, seen late", []RegisterOp{as(Unknown, writeAt(0, 1, 1)), readAt(2, 3, 0), readAt(500, 501, 1)}, nil, nil},
-		{"a write without an answer, never seen", []RegisterOp{as(Pending, writeAt(0, 1, 1)), writeAt(2, 3, 2), readAt(500, 501, 2)}, nil, nil},
-		{"a compare-and-set without an answer", []RegisterOp{writeAt(0, 1, 1), as(Unknown, casAt(2, 3, 1, 2, false)), readAt(4, 5, 2)}, nil, nil},
-		{"a read that failed says nothing", []RegisterOp{writeAt(0, 1, 1), as(Unknown, readAt(2, 3, 0)), as(Failed, readAt(2, 3, 0))}, nil, nil},
+		{"reads a write under way", []RegisterOp{writeAt(0, 9, 1), readAt(1, 2, 0), readAt(3, 4, 1), readAt(5, 6, 1)}, nil,
+			nil},
+		{"compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, false),
+			readAt(6, 7, 2)}, nil, nil},
+		{"a write without an answer, seen late", []RegisterOp{as(Unknown, writeAt(0, 1, 1)), readAt(2, 3, 0),
+			readAt(500, 501, 1)}, nil, nil},
+		{"a write without an answer, never seen", []RegisterOp{as(Pending, writeAt(0, 1, 1)), writeAt(2, 3, 2),
+			readAt(500, 501, 2)}, nil, nil},
+		{"a compare-and-set without an answer", []RegisterOp{writeAt(0, 1, 1), as(Unknown, casAt(2, 3, 1, 2, false)),
+			readAt(4, 5, 2)}, nil, nil},
+		{"a read that failed says nothing", []RegisterOp{writeAt(0, 1, 1), as(Unknown, readAt(2, 3, 0)),
+			as(Failed, readAt(2, 3, 0))}, nil, nil},
 		{"a refused write, not seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 0)}, nil, nil},
 
-		{"old within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", readAt(50, 51, 1))}, []time.Duration{47 * time.Millisecond}, nil},
-		{"old within the margin, by the only leader", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(50, 51, 1)}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"old within the margin, by the new leader's first read", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
+		{"old within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)),
+			by("a", readAt(50, 51, 1))}, []time.Duration{47 * time.Millisecond}, nil},
+		{"old within the margin, by the only leader", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(50, 51, 1)},
 			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"old within the margin, by the new leader, while the old one still answers", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)),
-			by("b", readAt(4, 5, 2)), by("a", readAt(6, 7, 2)), by("b", readAt(50, 51, 1))}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"old within the margin, by the new leader once it has written", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
+		{"old within the margin, by the new leader's first read", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("a", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
 			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"old within the margin, and the other server answered too late to have followed", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)),
-			by("a", readAt(50, 51, 1)), by("b", writeAt(60, 61, 3))}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"old by the next leader's read", []RegisterOp{by("a", writeAt(0, 1, 1)), as(Unknown, by("a", writeAt(2, 3, 2))), by("b", readAt(4, 5, 2)), by("a", readAt(50, 51, 1))},
+		{"old within the margin, by the new leader, while the old one still answers", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("a", writeAt(2, 3, 2)), by("b", readAt(4, 5, 2)), by("a", readAt(6, 7, 2)), by("b", readAt(50, 51, 1))},
+			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, by the new leader once it has written", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("b", writeAt(2, 3, 2)), by("b", readAt(50, 51, 1))},
+			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old within the margin, and the other server answered too late to have followed",
+			[]RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)),
+				by("a", readAt(50, 51, 1)), by("b", writeAt(60, 61, 3))}, []time.Duration{47 * time.Millisecond}, []Kind{Stale}},
+		{"old by the next leader's read", []RegisterOp{by("a", writeAt(0, 1, 1)), as(Unknown, by("a", writeAt(2, 3, 2))),
+			by("b", readAt(4, 5, 2)), by("a", readAt(50, 51, 1))},
 			[]time.Duration{45 * time.Millisecond}, nil},
-		{"old within the margin, leadership went there and back", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", writeAt(4, 5, 3)), by("b", readAt(50, 51, 2))},
+		{"old within the margin, leadership went there and back", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("b", writeAt(2, 3, 2)), by("a", writeAt(4, 5, 3)), by("b", readAt(50, 51, 2))},
 			[]time.Duration{45 * time.Millisecond}, nil},
-		{"there and back, only read as yet", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), as(Unknown, by("b", writeAt(4, 5, 3))), by("a", readAt(6, 7, 3)),
-			by("b", readAt(50, 51, 2))}, []time.Duration{43 * time.Millisecond}, nil},
-		{"there and back, old by the one that leads again", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", writeAt(4, 5, 3)), by("a", readAt(50, 51, 2))},
+		{"there and back, only read as yet", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)),
+			as(Unknown, by("b", writeAt(4, 5, 3))), by("a", readAt(6, 7, 3)), by("b", readAt(50, 51, 2))},
+			[]time.Duration{43 * time.Millisecond}, nil},
+		{"there and back, old by the one that leads again", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)),
+			by("a", writeAt(4, 5, 3)), by("a", readAt(50, 51, 2))},
 			[]time.Duration{45 * time.Millisecond}, []Kind{Stale}},
-		{"old within the margin, and a write of nobody knows whose server since", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by(someServer, writeAt(4, 5, 3)),
-			by("a", readAt(50, 51, 2))}, []time.Duration{45 * time.Millisecond}, nil},
-		{"old within the margin, and but for one of nobody knows whose server no other one wrote", []RegisterOp{by("a", writeAt(0, 1, 1)), by(someServer, writeAt(2, 3, 2)), by("a", readAt(50, 51, 1))},
+		{"old within the margin, and a write of nobody knows whose server since", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("b", writeAt(2, 3, 2)), by(someServer, writeAt(4, 5, 3)), by("a", readAt(50, 51, 2))},
+			[]time.Duration{45 * time.Millisecond}, nil},
+		{"old within the margin, and but for one of nobody knows whose server no other one wrote",
+			[]RegisterOp{by("a", writeAt(0, 1, 1)), by(someServer, writeAt(2, 3, 2)), by("a", readAt(50, 51, 1))},
 			[]time.Duration{47 * time.Millisecond}, []Kind{Stale}},
-		{"a compare-and-set of nobody knows whose server that saw an old value", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by(someServer, casAt(50, 51, 2, 3, false)),
-			by("b", readAt(52, 53, 2))}, nil, []Kind{NotLinear}},
-		{"all nodes hold the last write", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2), heldAtEnd("n2", 2)}, nil, nil},
-		{"the last write had no answer, and is there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), heldAtEnd("n1", 2), heldAtEnd("n2", 2)}, nil, nil},
-		{"the last write had no answer, and is not there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), heldAtEnd("n1", 1), heldAtEnd("n2", 1)}, nil, nil},
-		{"the last write is lost everywhere", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 1)}, nil, []Kind{Lost}},
-		{"the last write is lost on one node", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2), heldAtEnd("n2", 1)}, nil, []Kind{Lost}},
-		{"the last compare-and-set is lost", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), heldAtEnd("n1", 1)}, nil, []Kind{Lost}},
+		{"a compare-and-set of nobody knows whose server that saw an old value", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("b", writeAt(2, 3, 2)), by(someServer, casAt(50, 51, 2, 3, false)), by("b", readAt(52, 53, 2))}, nil,
+			[]Kind{NotLinear}},
+		{"all nodes hold the last write", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2),
+			heldAtEnd("n2", 2)}, nil, nil},
+		{"the last write had no answer, and is there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)),
+			heldAtEnd("n1", 2), heldAtEnd("n2", 2)}, nil, nil},
+		{"the last write had no answer, and is not there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)),
+			heldAtEnd("n1", 1), heldAtEnd("n2", 1)}, nil, nil},
+		{"the last write is lost everywhere", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 1)}, nil,
+			[]Kind{Lost}},
+		{"the last write is lost on one node", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), heldAtEnd("n1", 2),
+			heldAtEnd("n2", 1)}, nil, []Kind{Lost}},
+		{"the last compare-and-set is lost", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), heldAtEnd("n1", 1)}, nil,
+			[]Kind{Lost}},
 		{"the only write is lost", []RegisterOp{writeAt(0, 1, 1), heldAtEnd("n1", 0)}, nil, []Kind{Lost}},
-		{"lost within the margin of the end", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(8990, 8991, 2)), by("a", heldAtEnd("n1", 1))}, nil, []Kind{Lost}},
-		{"a refused write is there at the end", []RegisterOp{writeAt(0, 1, 1), as(Failed, writeAt(2, 3, 2)), heldAtEnd("n1", 2)}, nil, []Kind{NotLinear}},
-		{"old beyond the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(200, 201, 1)}, []time.Duration{197 * time.Millisecond}, []Kind{Stale}},
-		{"old by what another client saw", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2), readAt(200, 201, 1)}, []time.Duration{195 * time.Millisecond}, []Kind{Stale}},
-		{"old by a compare-and-set", []RegisterOp{writeAt(0, 9, 1), casAt(0, 9, 1, 2, true), readAt(200, 201, 1)}, []time.Duration{191 * time.Millisecond}, []Kind{Stale}},
-		{"nothing, after a write", []RegisterOp{writeAt(0, 1, 1), readAt(200, 201, 0)}, []time.Duration{199 * time.Millisecond}, []Kind{Stale}},
-		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(2, 3, 2)), by("a", casAt(50, 51, 2, 3, false)), by("b", readAt(52, 53, 2))}, nil, nil},
-		{"a compare-and-set of the new leader that saw an old value, within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)), by("b", casAt(50, 51, 2, 3, false)),
-			by("b", readAt(52, 53, 2))}, nil, []Kind{NotLinear}},
-		{"a compare-and-set that saw an old value", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(200, 201, 2, 3, false), readAt(202, 203, 2)}, nil, []Kind{NotLinear}},
+		{"lost within the margin of the end", []RegisterOp{by("a", writeAt(0, 1, 1)), by("b", writeAt(8990, 8991, 2)),
+			by("a", heldAtEnd("n1", 1))}, nil, []Kind{Lost}},
+		{"a refused write is there at the end", []RegisterOp{writeAt(0, 1, 1), as(Failed, writeAt(2, 3, 2)),
+			heldAtEnd("n1", 2)}, nil, []Kind{NotLinear}},
+		{"old beyond the margin", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(200, 201, 1)},
+			[]time.Duration{197 * time.Millisecond}, []Kind{Stale}},
+		{"old by what another client saw", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2),
+			readAt(200, 201, 1)}, []time.Duration{195 * time.Millisecond}, []Kind{Stale}},
+		{"old by a compare-and-set", []RegisterOp{writeAt(0, 9, 1), casAt(0, 9, 1, 2, true), readAt(200, 201, 1)},
+			[]time.Duration{191 * time.Millisecond}, []Kind{Stale}},
+		{"nothing, after a write", []RegisterOp{writeAt(0, 1, 1), readAt(200, 201, 0)},
+			[]time.Duration{199 * time.Millisecond}, []Kind{Stale}},
+		{"a compare-and-set that saw an old value, within the margin", []RegisterOp{by("a", writeAt(0, 1, 1)),
+			by("b", writeAt(2, 3, 2)), by("a", casAt(50, 51, 2, 3, false)), by("b", readAt(52, 53, 2))}, nil, nil},
+		{"a compare-and-set of the new leader that saw an old value, within the margin",
+			[]RegisterOp{by("a", writeAt(0, 1, 1)), by("a", writeAt(2, 3, 2)), by("b", casAt(50, 51, 2, 3, false)),
+				by("b", readAt(52, 53, 2))}, nil, []Kind{NotLinear}},
+		{"a compare-and-set that saw an old value", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2),
+			casAt(200, 201, 2, 3, false), readAt(202, 203, 2)}, nil, []Kind{NotLinear}},
 
-		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2), by("b", writeAt(300, 301, 3)), readAt(302, 303, 2), by("b", readAt(304, 305, 3))}, []time.Duration{time.Millisecond}, nil},
-		{"a write lost by compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
+		{"an old value among new ones, for a millisecond", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2),
+			by("b", writeAt(300, 301, 3)), readAt(302, 303, 2), by("b", readAt(304, 305, 3))}, []time.Duration{time.Millisecond},
+			nil},
+		{"a write lost by compare-and-set", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, true)},
+			nil, []Kind{NotLinear}},
 		{"a value that was not written", []RegisterOp{writeAt(0, 1, 1), readAt(2, 3, 7)}, nil, []Kind{NotLinear}},
 		{"a refused write seen", []RegisterOp{as(Failed, writeAt(0, 1, 1)), readAt(2, 3, 1)}, nil, []Kind{NotLinear}},
 		{"a value from the future", []RegisterOp{readAt(0, 1, 1), writeAt(2, 3, 1)}, nil, []Kind{NotLinear}},
-		{"two orders of two writes", []RegisterOp{writeAt(0, 20, 1), writeAt(0, 20, 2), readAt(1, 2, 1), readAt(3, 4, 2), readAt(5, 6, 1)}, nil, []Kind{NotLinear}},
-		{"swapped what was not there", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(4, 5, 1, 3, true)}, nil, []Kind{NotLinear}},
-		{"a compare-and-set that missed what was there", []RegisterOp{writeAt(0, 1, 1), casAt(200, 201, 1, 2, false)}, nil, []Kind{NotLinear}},
+		{"two orders of two writes", []RegisterOp{writeAt(0, 20, 1), writeAt(0, 20, 2), readAt(1, 2, 1), readAt(3, 4, 2),
+			readAt(5, 6, 1)}, nil, []Kind{NotLinear}},
+		{"swapped what was not there", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), casAt(4, 5, 1, 3, true)}, nil,
+			[]Kind{NotLinear}},
+		{"a compare-and-set that missed what was there", []RegisterOp{writeAt(0, 1, 1), casAt(200, 201, 1, 2, false)}, nil,
+			[]Kind{NotLinear}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := JudgeRegisters(c.ops, 100*time.Millisecond)
@@ -127,16 +167,20 @@ func TestJudgeRegisters(t *testing.T) {
 func TestRegisterKeysAreApart(t *testing.T) {
 	other := writeAt(2, 3, 2)
 	other.Key = 2
-	if p := JudgeRegisters([]RegisterOp{writeAt(0, 1, 1), other, readAt(4, 5, 1)}, 0); len(p.Problems) > 0 || p.Figures["keys"] != 2 {
+	if p := JudgeRegisters([]RegisterOp{writeAt(0, 1, 1), other, readAt(4, 5, 1)}, 0); len(p.Problems) > 0 ||
+		p.Figures["keys"] != 2 {
 		t.Fatalf("%v", p)
 	}
 }
 
 // TestOutOfTimeIsNotOK: a check that does not end is no verdict.
 func TestOutOfTimeIsNotOK(t *testing.T) {
-	p := judgeRegisters([]RegisterOp{writeAt(0, 1, 1)}, 0, func([]RegisterOp, time.Duration) porcupine.CheckResult { return porcupine.Unknown })
+	p := judgeRegisters([]RegisterOp{writeAt(0, 1, 1)}, 0, func([]RegisterOp, time.Duration) porcupine.CheckResult {
+		return porcupine.Unknown
+	})
 	r := Report{Parts: []Part{p}, Undecided: p.Undecided}
-	if len(p.Undecided) != 1 || r.OK() || !strings.Contains(r.String(), "NOT DECIDED") || !strings.Contains(p.String(), "NOT DECIDED") {
+	if len(p.Undecided) != 1 || r.OK() || !strings.Contains(r.String(), "NOT DECIDED") ||
+		!strings.Contains(p.String(), "NOT DECIDED") {
 		t.Fatalf("%s", r)
 	}
 	var hard []RegisterOp // many writes at once, and a read that none explains
@@ -169,7 +213,8 @@ func registerWorld(rng *rand.Rand, n int) []RegisterOp {
 		end := effect + 1 + rng.Int64N(20)
 		free[c] = end
 		value++
-		op := []RegisterOp{readAt(begin, end, 0), writeAt(begin, end, value), casAt(begin, end, rng.Int64N(value), value, false)}[rng.IntN(3)]
+		op := []RegisterOp{readAt(begin, end, 0), writeAt(begin, end, value), casAt(begin, end, rng.Int64N(value), value,
+			false)}[rng.IntN(3)]
 		op.Client = c
 		switch rng.IntN(12) {
 		case 0: // unknown: takes effect later, or never
@@ -220,7 +265,8 @@ func TestBrokenRegistersAreFlagged(t *testing.T) {
 		last := int64(10_000)
 		switch how := rapid.SampledFrom([]string{"lost write", "invented", "stale", "refused but seen"}).Draw(t, "how"); how {
 		case "lost write":
-			ops = append(ops, writeAt(last, last+1, 1001), casAt(last+2, last+3, 1001, 1002, true), casAt(last+4, last+5, 1001, 1007, true))
+			ops = append(ops, writeAt(last, last+1, 1001), casAt(last+2, last+3, 1001, 1002, true),
+				casAt(last+4, last+5, 1001, 1007, true))
 		case "invented":
 			ops = append(ops, readAt(last, last+1, 1003))
 		case "stale":
@@ -260,7 +306,8 @@ func TestOldestStaleReadIsOfAll(t *testing.T) {
 	for age := range 2 * maxStale {
 		p.addStale(StaleRead{Age: time.Duration(age + 1)})
 	}
-	if len(p.Stale) != maxStale || p.Figures["stale reads"] != 2*maxStale || p.OldestStale != 2*maxStale || !strings.Contains(p.String(), "the oldest stale read by") {
+	if len(p.Stale) != maxStale || p.Figures["stale reads"] != 2*maxStale || p.OldestStale != 2*maxStale ||
+		!strings.Contains(p.String(), "the oldest stale read by") {
 		t.Fatalf("%d kept of %d, the oldest by %v: %s", len(p.Stale), p.Figures["stale reads"], p.OldestStale, p)
 	}
 }

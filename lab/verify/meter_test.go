@@ -16,13 +16,15 @@ func TestGaps(t *testing.T) {
 	at := time.Unix(1000, 0)
 	m := NewMeter(func() time.Time { return at })
 	begin := at
-	for _, d := range []time.Duration{time.Second, 10 * time.Millisecond, 4 * time.Second, 20 * time.Millisecond, 3 * time.Second} {
+	for _, d := range []time.Duration{time.Second, 10 * time.Millisecond, 4 * time.Second, 20 * time.Millisecond,
+		3 * time.Second} {
 		at = at.Add(d)
 		m.Ack()
 	}
 	at = at.Add(2 * time.Second)
 	got := m.Gaps(begin.Add(2010*time.Millisecond), 2*time.Second)
-	if len(got) != 3 || got[0].Length() != 3*time.Second || got[1].Length() != 3*time.Second || got[2].Length() != 2*time.Second {
+	if len(got) != 3 || got[0].Length() != 3*time.Second || got[1].Length() != 3*time.Second ||
+		got[2].Length() != 2*time.Second {
 		t.Errorf("%v", got)
 	}
 }

@@ -65,7 +65,8 @@ func newMixedState(kinds ...string) *mixedState {
 	return &mixedState{
 		kinds:   kinds,
 		run:     fmt.Sprintf("v%x", time.Now().UnixNano()&0xffffffffff),
-		objects: map[string]presence{}, open: map[string][]openStatement{}, xa: map[string]*xaState{}, counts: map[string]int{},
+		objects: map[string]presence{}, open: map[string][]openStatement{}, xa: map[string]*xaState{},
+		counts: map[string]int{},
 	}
 }
 
@@ -211,10 +212,12 @@ func (m *mixedState) accounts(s *session, k int, database string) {
 		m.change(s, "accounts", present, grant, "grant "+first) &&
 		m.change(s, "accounts", present, grant, "grant "+first) &&
 		m.change(s, "accounts", present, "CREATE USER IF NOT EXISTS "+first, "user "+first) && // there already
-		m.change(s, "accounts", present, fmt.Sprintf("CREATE USER IF NOT EXISTS %s IDENTIFIED BY '%s'", second, second), "user "+second) &&
+		m.change(s, "accounts", present, fmt.Sprintf("CREATE USER IF NOT EXISTS %s IDENTIFIED BY '%s'", second, second),
+			"user "+second) &&
 		m.privileges(s, k, database, first, second) &&
-		k%2 == 0 && m.change(s, "accounts", absent, fmt.Sprintf("DROP USER %s, %s", first, second), "user "+first, "grant "+first, "user "+second,
-		"global "+first, "dynamic "+first, "column "+first, "granted "+roleOf(first)+" "+first, "default "+first)
+		k%2 == 0 && m.change(s, "accounts", absent, fmt.Sprintf("DROP USER %s, %s", first, second), "user "+first,
+		"grant "+first, "user "+second, "global "+first, "dynamic "+first, "column "+first, "granted "+roleOf(first)+" "+
+			first, "default "+first)
 }
 
 func roleOf(user string) string { return user + "_r" }
@@ -248,7 +251,8 @@ func (m *mixedState) twoPhase(s *session, k int) {
 	if m.endOld(s, k); s.conn == nil {
 		return
 	}
-	if s.exec("XA START '"+xid+"'") != nil || s.exec("INSERT INTO xa_rows VALUES (?, ?)", k, xid) != nil || s.exec("XA END '"+xid+"'") != nil {
+	if s.exec("XA START '"+xid+"'") != nil || s.exec("INSERT INTO xa_rows VALUES (?, ?)", k, xid) != nil ||
+		s.exec("XA END '"+xid+"'") != nil {
 		return
 	}
 	m.settlePrepare(x, Unknown)
@@ -393,7 +397,8 @@ func readSum(ctx context.Context, db *sql.DB, database string, v *mixedView) err
 }
 
 func readTables(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
-	tables, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+database+"' AND table_name REGEXP '^d[0-9]+$'")
+	tables, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.tables WHERE table_schema = '"+
+		database+"' AND table_name REGEXP '^d[0-9]+$'")
 	if err != nil {
 		return err
 	}
@@ -407,7 +412,8 @@ func readTables(ctx context.Context, db *sql.DB, database string, v *mixedView) 
 			v.Objects["row "+t] = true
 		}
 	}
-	altered, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.columns WHERE table_schema = '"+database+
+	altered, err := queryStrings(ctx, db, "SELECT table_name FROM information_schema.columns WHERE table_schema = '"+
+		database+
 		"' AND table_name REGEXP '^d[0-9]+$' AND column_name = 'c'")
 	for _, t := range altered {
 		v.Objects["column "+t+".c"] = true
@@ -423,7 +429,8 @@ func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, database string,
 	for _, u := range users {
 		v.Objects["user "+u] = true
 	}
-	granted, err := queryStrings(ctx, db, "SELECT user FROM mysql.db WHERE user LIKE '"+m.run+"\\_%' AND db = '"+database+"' AND select_priv = 'Y'")
+	granted, err := queryStrings(ctx, db, "SELECT user FROM mysql.db WHERE user LIKE '"+m.run+"\\_%' AND db = '"+database+
+		"' AND select_priv = 'Y'")
 	for _, u := range granted {
 		v.Objects["grant "+u] = true
 	}
@@ -436,7 +443,8 @@ func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, database string,
 		"SELECT CONCAT('default ', user) FROM mysql.default_roles WHERE user" + ours,
 		"SELECT CONCAT('global ', user) FROM mysql.user WHERE process_priv = 'Y' AND user" + ours,
 		"SELECT CONCAT('dynamic ', user) FROM mysql.global_grants WHERE priv = 'BACKUP_ADMIN' AND user" + ours,
-		"SELECT DISTINCT CONCAT('column ', user) FROM mysql.columns_priv WHERE table_name = 'acl_columns' AND db = '" + database + "' AND user" + ours,
+		"SELECT DISTINCT CONCAT('column ', user) FROM mysql.columns_priv WHERE table_name = 'acl_columns' AND db = '" +
+			database + "' AND user" + ours,
 	} {
 		names, err := queryStrings(ctx, db, query)
 		if err != nil {

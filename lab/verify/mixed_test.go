@@ -44,25 +44,31 @@ func TestMixedObjects(t *testing.T) {
 		left  presence // of what the account was granted besides
 	}{
 		{"all acknowledged", 1, "", nil, map[string]presence{
-			"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": present, "user v_1_2": present},
+			"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": present,
+			"user v_1_2": present},
 			Counts{Attempts: 17, Acked: 17}, present},
 		{"and dropped", 2, "", nil, map[string]presence{
-			"table d2": absent, "row d2": absent, "column d2.c": absent, "user v_2": absent, "grant v_2": absent, "user v_2_2": absent},
+			"table d2": absent, "row d2": absent, "column d2.c": absent, "user v_2": absent, "grant v_2": absent,
+			"user v_2_2": absent},
 			Counts{Attempts: 19, Acked: 19}, absent},
 		{"ALTER refused", 1, "ALTER TABLE", refused, map[string]presence{
-			"table d1": present, "row d1": present, "column d1.c": absent, "user v_1": present, "grant v_1": present, "user v_1_2": present},
+			"table d1": present, "row d1": present, "column d1.c": absent, "user v_1": present, "grant v_1": present,
+			"user v_1_2": present},
 			Counts{Attempts: 17, Acked: 16, Failed: 1}, present},
 		{"GRANT without an answer", 1, "GRANT", silent, map[string]presence{
 			"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": maybe},
 			Counts{Attempts: 6, Acked: 5, Unknown: 1}, maybe},
-		{"CREATE IF NOT EXISTS of what exists without an answer", 1, "CREATE USER IF NOT EXISTS v_1", silent, map[string]presence{
-			"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": present},
+		{"CREATE IF NOT EXISTS of what exists without an answer", 1, "CREATE USER IF NOT EXISTS v_1", silent,
+			map[string]presence{
+				"table d1": present, "row d1": present, "column d1.c": present, "user v_1": present, "grant v_1": present},
 			Counts{Attempts: 8, Acked: 7, Unknown: 1}, maybe},
-		{"CREATE acknowledged by an error, after which the connection is gone", 1, "CREATE TABLE d1", &mysql.MySQLError{Number: 3168, SQLState: committedState}, map[string]presence{
-			"table d1": present, "row d1": absent, "user v_1": present, "grant v_1": present, "user v_1_2": present},
+		{"CREATE acknowledged by an error, after which the connection is gone", 1, "CREATE TABLE d1",
+			&mysql.MySQLError{Number: 3168, SQLState: committedState}, map[string]presence{
+				"table d1": present, "row d1": absent, "user v_1": present, "grant v_1": present, "user v_1_2": present},
 			Counts{Attempts: 15, Acked: 14, Failed: 1}, present},
 		{"DROP without an answer", 2, "DROP TABLE d2", silent, map[string]presence{
-			"table d2": maybe, "row d2": maybe, "column d2.c": maybe, "user v_2": absent, "grant v_2": absent, "user v_2_2": absent},
+			"table d2": maybe, "row d2": maybe, "column d2.c": maybe, "user v_2": absent, "grant v_2": absent,
+			"user v_2_2": absent},
 			Counts{Attempts: 19, Acked: 18, Unknown: 1}, absent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,7 +143,8 @@ func (r *recovered) Next(row []driver.Value) error {
 // nothing is left prepared forever: a node that was replaced waits for prepared transactions that its log does not
 // hold.
 func TestMixedEndsXA(t *testing.T) {
-	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect", "XA COMMIT"} {
+	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect",
+		"XA COMMIT"} {
 		t.Run(mute, func(t *testing.T) {
 			m := newMixedState(kindXA)
 			m.run = "v"

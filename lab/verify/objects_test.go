@@ -7,10 +7,11 @@ import (
 
 // TestJudgeObjects: what was made is there, what was dropped is not, and objects have done what they do.
 func TestJudgeObjects(t *testing.T) {
-	known := map[string]presence{"view ov1": present, "procedure op1": present, "comment op1": present, "function of1": present,
-		"trigger ot1": absent, "table oi1": present,
+	known := map[string]presence{"view ov1": present, "procedure op1": present, "comment op1": present,
+		"function of1": present, "trigger ot1": absent, "table oi1": present,
 		"event oe1": maybe, "row call 1": present, "row trigger 1": present, "row oi1": present, "row view 1": maybe}
-	there := []string{"view ov1", "procedure op1", "comment op1", "function of1", "row call 1", "row trigger 1", "table oi1", "row oi1"}
+	there := []string{"view ov1", "procedure op1", "comment op1", "function of1", "row call 1", "row trigger 1",
+		"table oi1", "row oi1"}
 	for _, c := range []struct {
 		name string
 		more []string

@@ -14,7 +14,8 @@ import (
 // onNodes returns a client that keeps one reader running on each data node, as long as it is one of the cluster, and
 // begins a new one when the node's login has become another. Without a list of nodes one reads through the read-write
 // address, under an empty name. Make returns a reader's step, for its node.
-func (s *Set) onNodes(workload string, make func(node string) func(*session, *rand.Rand) error, setup ...string) client {
+func (s *Set) onNodes(workload string, make func(node string) func(*session, *rand.Rand) error,
+	setup ...string) client {
 	reader := func(node string, login Login, rng *rand.Rand) client {
 		return s.watched(login, setup, s.cfg.Rate, rng, make(node), func(err error) { s.blind.note(workload, node, err) })
 	}

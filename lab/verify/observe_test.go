@@ -72,14 +72,17 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 		want   []string // how what is undecided begins
 	}{
 		{"all alive", func(*Set) {}, nil},
-		{"only reads of registers", func(s *Set) { partOf[*registerPart](s).history.ops = []RegisterOp{readAt(0, 1, 0)} }, []string{"register: no write"}},
-		{"one level of transactions only", func(s *Set) { partOf[*appendPart](s).levels[1].history.ops = nil }, []string{"append: no write"}},
+		{"only reads of registers", func(s *Set) { partOf[*registerPart](s).history.ops = []RegisterOp{readAt(0, 1, 0)} },
+			[]string{"register: no write"}},
+		{"one level of transactions only", func(s *Set) { partOf[*appendPart](s).levels[1].history.ops = nil },
+			[]string{"append: no write"}},
 		{"transfers refused", func(s *Set) {
 			p := partOf[*bankPart](s)
 			p.transfers = history[Transfer]{}
 			_ = p.transfers.add(transfer(1, Failed))
 		}, []string{"bank: no write was acknowledged: 1 attempts, 1 refused"}},
-		{"large ones never", func(s *Set) { partOf[*largePart](s).history = history[LargeTrx]{} }, []string{"large: no write"}},
+		{"large ones never", func(s *Set) { partOf[*largePart](s).history = history[LargeTrx]{} },
+			[]string{"large: no write"}},
 		{"statements never", func(s *Set) {
 			for _, p := range s.parts {
 				if p, ok := p.(*mixedPart); ok {
@@ -95,7 +98,8 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			partOf[*vanishPart](s).views = history[View]{}
 			s.blind.note("vanish", "n1", context.DeadlineExceeded)
 		}, []string{"vanish: n1 was never read: context deadline", "vanish: n2 was never read"}},
-		{"a node that joined", func(s *Set) { s.nodes = append(s.nodes, "n3") }, []string{"bank: n3 was never read", "vanish: n3 was never read"}},
+		{"a node that joined", func(s *Set) { s.nodes = append(s.nodes, "n3") },
+			[]string{"bank: n3 was never read", "vanish: n3 was never read"}},
 		{"one token too few", func(s *Set) { partOf[*causalPart](s).history.ops[2].Told = 0 },
 			[]string{"causal: 10 reads of what the session had written, and 9 of others after a token"}},
 		{"the client's own token", func(s *Set) { partOf[*causalPart](s).history.ops[2].Client = 0 },
@@ -106,7 +110,8 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 			[]string{"levels: 9 reads at BEFORE of what was answered before; 10 are needed"}},
 		{"one read at AFTER too few", func(s *Set) { partOf[*levelsPart](s).history.ops[2].After = false },
 			[]string{"levels: 9 reads at AFTER of what was answered at AFTER before; 10 are needed"}},
-		{"no list of nodes, nothing read", func(s *Set) { s.everyNode = false }, []string{"bank: the leader was never read", "vanish: the leader was never read"}},
+		{"no list of nodes, nothing read", func(s *Set) { s.everyNode = false }, []string{"bank: the leader was never read",
+			"vanish: the leader was never read"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := alive(t)
@@ -160,7 +165,8 @@ func TestReadersThatAreRefusedAreSeen(t *testing.T) {
 		}
 	}()
 	login := Login{Addr: Fixed(l.Addr().String())}
-	s, err := NewSet(SetConfig{Login: login, Workloads: []string{"bank", "vanish"}, Nodes: func() []NodeLogin { return []NodeLogin{{"n1", login}} }})
+	s, err := NewSet(SetConfig{Login: login, Workloads: []string{"bank", "vanish"},
+		Nodes: func() []NodeLogin { return []NodeLogin{{"n1", login}} }})
 	if err != nil {
 		t.Fatal(err)
 	}

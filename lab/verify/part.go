@@ -17,8 +17,8 @@ func (p *Part) lookedUp(n int64) {
 
 func (p Part) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d operations, %d acknowledged, %d without an answer, %d refused", p.Workload, p.Counts.Attempts, p.Counts.Acked,
-		p.Counts.Unknown, p.Counts.Failed)
+	fmt.Fprintf(&b, "%s: %d operations, %d acknowledged, %d without an answer, %d refused", p.Workload, p.Counts.Attempts,
+		p.Counts.Acked, p.Counts.Unknown, p.Counts.Failed)
 	for _, k := range slices.Sorted(maps.Keys(p.Figures)) {
 		fmt.Fprintf(&b, ", %d %s", p.Figures[k], k)
 	}

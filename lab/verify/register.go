@@ -41,7 +41,8 @@ func (p *registerPart) schema() []string {
 	// value is overwritten.
 	journal := "FOR EACH ROW INSERT INTO " + db + ".register_journal (k, v) VALUES (NEW.k, NEW.v)"
 	return []string{"CREATE TABLE " + db + ".registers (k BIGINT PRIMARY KEY, v BIGINT NOT NULL)",
-		"CREATE TABLE " + db + ".register_journal (n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, k BIGINT NOT NULL, v BIGINT NOT NULL)",
+		"CREATE TABLE " + db +
+			".register_journal (n BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, k BIGINT NOT NULL, v BIGINT NOT NULL)",
 		"CREATE TRIGGER " + db + ".register_insert AFTER INSERT ON " + db + ".registers " + journal,
 		"CREATE TRIGGER " + db + ".register_update AFTER UPDATE ON " + db + ".registers " + journal}
 }
@@ -50,9 +51,10 @@ func (p *registerPart) clients() []client {
 	var out []client
 	for i := range p.set.cfg.Clients {
 		seen := map[int64]int64{} // the value that this client saw last, of each key in use
-		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i), func(s *session, rng *rand.Rand) error {
-			return p.step(s, rng, i, seen)
-		}))
+		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i),
+			func(s *session, rng *rand.Rand) error {
+				return p.step(s, rng, i, seen)
+			}))
 	}
 	return out
 }
@@ -188,7 +190,8 @@ func finalReads(ops []RegisterOp, nodes map[string]map[int64]int64, begin, end i
 	var out []RegisterOp
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			out = append(out, RegisterOp{Span: Span{Client: -1, Begin: begin, End: end, Outcome: Acked}, Key: k, Kind: ReadRegister, Value: nodes[node][k], Node: node})
+			out = append(out, RegisterOp{Span: Span{Client: -1, Begin: begin, End: end, Outcome: Acked}, Key: k,
+				Kind: ReadRegister, Value: nodes[node][k], Node: node})
 		}
 	}
 	return out

@@ -12,7 +12,8 @@ import (
 // put its value there, in the same transaction. A write in the journal took effect before end; one that is not there
 // never will. The journal is also compared with what was answered. journals: node -> value -> how often the value is
 // there; empty: no journal was read, and nothing is settled.
-func resolveRegisters(ops []RegisterOp, journals map[string]map[int64]int64, end int64) (settled []RegisterOp, unanswered int64, problems []Problem) {
+func resolveRegisters(ops []RegisterOp, journals map[string]map[int64]int64, end int64) (settled []RegisterOp,
+	unanswered int64, problems []Problem) {
 	if len(journals) == 0 {
 		return ops, 0, nil
 	}
@@ -35,8 +36,8 @@ func resolveRegisters(ops []RegisterOp, journals map[string]map[int64]int64, end
 			case n == 1 && op.Outcome == Failed:
 				found.report(Resurrected, node, key, "key %d: the write of %d was refused, and is in the journal", op.Key, op.Value)
 			case n == 1 && op.Outcome == Acked && !op.changed():
-				found.report(Broken, node, key, "key %d: the compare-and-set to %d said that it had changed nothing, and is in the journal",
-					op.Key, op.Value)
+				found.report(Broken, node, key,
+					"key %d: the compare-and-set to %d said that it had changed nothing, and is in the journal", op.Key, op.Value)
 			}
 		}
 		if op.Outcome == Unknown || op.Outcome == Pending {
@@ -84,7 +85,8 @@ type counted struct {
 
 // resolveCounters settles the writes of counters that were not answered by the log, holds the log to what was answered,
 // and what nodes hold to the log: of each counter the last value there.
-func (c *Committed) resolveCounters(table string, writes []counted, nodes map[string]map[int64]int64) (unanswered int64, problems []Problem) {
+func (c *Committed) resolveCounters(table string, writes []counted, nodes map[string]map[int64]int64) (unanswered int64,
+	problems []Problem) {
 	var found findings
 	logged, tried := c.numbers(table), map[int64]map[int64]bool{}
 	for _, w := range writes {
@@ -95,7 +97,8 @@ func (c *Committed) resolveCounters(table string, writes []counted, nodes map[st
 		there := logged[w.key][w.value]
 		switch {
 		case w.Outcome == Acked && !there:
-			found.report(Lost, "", Attempt{}, "client %d was answered that it had written %d, which is not in the log", w.key, w.value)
+			found.report(Lost, "", Attempt{}, "client %d was answered that it had written %d, which is not in the log", w.key,
+				w.value)
 		case w.Outcome == Failed && there:
 			found.report(Resurrected, "", Attempt{}, "client %d was refused to write %d, which is in the log", w.key, w.value)
 		case w.Outcome == Unknown || w.Outcome == Pending:
@@ -122,7 +125,8 @@ func (c *Committed) resolveCounters(table string, writes []counted, nodes map[st
 		}
 		for _, k := range slices.Sorted(maps.Keys(nodes[node])) {
 			if v := nodes[node][k]; v > last[k] {
-				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, the log has committed no more than %d", k, v, last[k])
+				found.report(Resurrected, node, Attempt{}, "the counter of client %d is %d, the log has committed no more than %d",
+					k, v, last[k])
 			}
 		}
 	}
@@ -150,7 +154,8 @@ func resolveReads[T any](c *Committed, table string, ops []T, nodes map[string]m
 	logged := c.numbers(table)
 	for _, r := range reads {
 		if r.Outcome == Acked && r.value != 0 && !logged[r.key][r.value] {
-			found.report(Resurrected, "", Attempt{}, "client %d reads %d of client %d, which is not in the log", r.Client, r.value, r.key)
+			found.report(Resurrected, "", Attempt{}, "client %d reads %d of client %d, which is not in the log", r.Client,
+				r.value, r.key)
 		}
 	}
 	return ops, n, append(problems, found.all()...)
@@ -201,11 +206,14 @@ func (c *Committed) resolveAppends(table string, txns []Txn) ([]Txn, int64, []Pr
 		switch {
 		case elements == 0:
 		case there > 0 && there < elements && t.Outcome != Failed:
-			found.report(Broken, "", Attempt{}, "client %d appended %d elements in one transaction, of which %d are in the log together", t.Client, elements, there)
+			found.report(Broken, "", Attempt{},
+				"client %d appended %d elements in one transaction, of which %d are in the log together", t.Client, elements, there)
 		case t.Outcome == Acked && there == 0:
-			found.report(Lost, "", Attempt{}, "client %d was answered that it had appended %v, which is not in the log", t.Client, t.Ops)
+			found.report(Lost, "", Attempt{}, "client %d was answered that it had appended %v, which is not in the log",
+				t.Client, t.Ops)
 		case t.Outcome == Failed && there > 0:
-			found.report(Resurrected, "", Attempt{}, "client %d was refused to append %v, of which something is in the log", t.Client, t.Ops)
+			found.report(Resurrected, "", Attempt{}, "client %d was refused to append %v, of which something is in the log",
+				t.Client, t.Ops)
 		}
 		if t.Outcome == Unknown || t.Outcome == Pending {
 			unanswered++
@@ -231,7 +239,8 @@ type openStatement struct {
 
 // resolveObjects settles what is known of objects by the statements and rows in the log, in the order in which they
 // were sent.
-func (c *Committed) resolveObjects(objects map[string]presence, open map[string][]openStatement) (settled map[string]presence, unanswered int64) {
+func (c *Committed) resolveObjects(objects map[string]presence,
+	open map[string][]openStatement) (settled map[string]presence, unanswered int64) {
 	if !c.known() {
 		return objects, 0
 	}
@@ -263,7 +272,8 @@ func (c *Committed) ran(object, text string) bool {
 		if len(f) == 2 { // of a table of its own
 			return len(c.Rows[f[1]]) > 0
 		}
-		return slices.ContainsFunc(c.Rows["object_rows"], func(r LoggedRow) bool { return r.Values[0] == f[2] && r.Values[1] == f[1] })
+		return slices.ContainsFunc(c.Rows["object_rows"],
+			func(r LoggedRow) bool { return r.Values[0] == f[2] && r.Values[1] == f[1] })
 	}
 	name, _, _ := strings.Cut(f[1], ".")
 	return slices.ContainsFunc(c.Statements, func(s string) bool {
@@ -281,7 +291,8 @@ func missing(words, in []string) []string {
 
 // resolveXA settles what was not answered of XA transactions, and finds those that the log has prepared and not decided
 // although no node holds them.
-func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView) (settled map[string]*xaState, unanswered int64, problems []Problem) {
+func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView) (settled map[string]*xaState,
+	unanswered int64, problems []Problem) {
 	if !c.known() {
 		return xa, 0, nil
 	}
@@ -290,7 +301,8 @@ func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView
 	for _, xid := range slices.Sorted(maps.Keys(xa)) {
 		x := *xa[xid]
 		says := c.XA[xid]
-		prepared, decided := slices.Contains(says, XAPrepared), slices.Contains(says, XACommitted) || slices.Contains(says, XARolledBack)
+		prepared, decided := slices.Contains(says, XAPrepared), slices.Contains(says, XACommitted) ||
+			slices.Contains(says, XARolledBack)
 		switch x.prepared {
 		case Acked:
 			if !prepared {
@@ -317,7 +329,8 @@ func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView
 		}
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
 			if prepared && !decided && !slices.Contains(nodes[node].Prepared, xid) {
-				found.report(Lost, node, Attempt{}, "XA %s: prepared in the log, never decided there, and the node does not hold it", xid)
+				found.report(Lost, node, Attempt{},
+					"XA %s: prepared in the log, never decided there, and the node does not hold it", xid)
 			}
 		}
 		settled[xid] = &x

@@ -14,21 +14,30 @@ func TestResolveRegisters(t *testing.T) {
 		journal map[int64]int64
 		want    []Kind
 	}{
-		{"all as answered", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, false), readAt(6, 7, 2)}, map[int64]int64{1: 1, 2: 1}, nil},
-		{"not answered, there and seen", []RegisterOp{as(Unknown, writeAt(0, 1, 1)), readAt(2, 3, 0), readAt(5, 6, 1)}, map[int64]int64{1: 1}, nil},
-		{"not answered, not there, not seen", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 1)}, map[int64]int64{1: 1}, nil},
-		{"a compare-and-set that was not answered, there", []RegisterOp{writeAt(0, 1, 1), as(Unknown, casAt(2, 3, 1, 2, false)), readAt(4, 5, 2)},
-			map[int64]int64{1: 1, 2: 1}, nil},
+		{"all as answered", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 1, 2, true), casAt(4, 5, 1, 3, false),
+			readAt(6, 7, 2)}, map[int64]int64{1: 1, 2: 1}, nil},
+		{"not answered, there and seen", []RegisterOp{as(Unknown, writeAt(0, 1, 1)), readAt(2, 3, 0), readAt(5, 6, 1)},
+			map[int64]int64{1: 1}, nil},
+		{"not answered, not there, not seen", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 1)},
+			map[int64]int64{1: 1}, nil},
+		{"a compare-and-set that was not answered, there",
+			[]RegisterOp{writeAt(0, 1, 1), as(Unknown, casAt(2, 3, 1, 2, false)), readAt(4, 5, 2)}, map[int64]int64{1: 1, 2: 1},
+			nil},
 
-		{"seen, and never committed", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2)}, map[int64]int64{1: 1}, []Kind{NotLinear}},
-		{"a compare-and-set that was not answered cannot have found its value", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2),
-			as(Unknown, casAt(4, 5, 1, 3, false))}, map[int64]int64{1: 1, 2: 1, 3: 1}, []Kind{NotLinear}},
-		{"acknowledged, not there", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2)}, map[int64]int64{2: 1}, []Kind{Lost}},
-		{"overwritten, and lost all the same", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2)}, map[int64]int64{2: 1}, []Kind{Lost}},
+		{"seen, and never committed", []RegisterOp{writeAt(0, 1, 1), as(Unknown, writeAt(2, 3, 2)), readAt(4, 5, 2)},
+			map[int64]int64{1: 1}, []Kind{NotLinear}},
+		{"a compare-and-set that was not answered cannot have found its value",
+			[]RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2),
+				as(Unknown, casAt(4, 5, 1, 3, false))}, map[int64]int64{1: 1, 2: 1, 3: 1}, []Kind{NotLinear}},
+		{"acknowledged, not there", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2), readAt(4, 5, 2)}, map[int64]int64{2: 1},
+			[]Kind{Lost}},
+		{"overwritten, and lost all the same", []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2)}, map[int64]int64{2: 1},
+			[]Kind{Lost}},
 		{"twice", []RegisterOp{writeAt(0, 1, 1)}, map[int64]int64{1: 2}, []Kind{Doubled}},
 		{"refused, and there", []RegisterOp{as(Failed, writeAt(0, 1, 1))}, map[int64]int64{1: 1}, []Kind{Resurrected}},
 		{"never written", []RegisterOp{writeAt(0, 1, 1)}, map[int64]int64{1: 1, 9: 1}, []Kind{Resurrected}},
-		{"it said that it had changed nothing", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 5, 2, false)}, map[int64]int64{1: 1, 2: 1}, []Kind{Broken}},
+		{"it said that it had changed nothing", []RegisterOp{writeAt(0, 1, 1), casAt(2, 3, 5, 2, false)},
+			map[int64]int64{1: 1, 2: 1}, []Kind{Broken}},
 	} {
 		p := registerPart{set: &Set{}, journals: map[string]map[int64]int64{"n1": c.journal}, end: 1e9}
 		p.history.ops = c.ops
@@ -51,7 +60,8 @@ func TestRegistersOfEachNodeAreJudged(t *testing.T) {
 		name string
 		held map[int64]int64 // by n2
 		want bool
-	}{{"the same", map[int64]int64{1: 2}, true}, {"what was overwritten", map[int64]int64{1: 1}, false}, {"nothing", nil, false}, {"what was not written", map[int64]int64{1: 9}, false}} {
+	}{{"the same", map[int64]int64{1: 2}, true}, {"what was overwritten", map[int64]int64{1: 1}, false},
+		{"nothing", nil, false}, {"what was not written", map[int64]int64{1: 9}, false}} {
 		p := registerPart{set: &Set{}}
 		p.history.ops = []RegisterOp{writeAt(0, 1, 1), writeAt(2, 3, 2)}
 		p.finals = finalReads(p.history.ops, map[string]map[int64]int64{"n1": {1: 2}, "n2": c.held}, 1e15, 1e15+1)

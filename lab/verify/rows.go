@@ -47,7 +47,8 @@ func (p *rowsPart) collect(ctx context.Context, nodes []Endpoint) error {
 }
 
 func (p *rowsPart) judge() Part {
-	return Part{Problems: append(JudgeRows(p.log, Shape{p.cfg.Tables, p.cfg.PairEvery}, p.nodes), JudgePayloads(p.wrong)...)}
+	return Part{Problems: append(JudgeRows(p.log, Shape{p.cfg.Tables, p.cfg.PairEvery}, p.nodes),
+		JudgePayloads(p.wrong)...)}
 }
 
 func (p *rowsPart) close() error { return p.log.Close() }

@@ -16,7 +16,8 @@ import (
 const workloadCausal = "causal"
 
 // Workloads are the names that a Set knows, in the order in which it reports on them.
-var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish", kindObjects, workloadCausal, workloadLevels}
+var Workloads = []string{"register", "append", "bank", "rows", "ddl", "acl", "xa", "large", "vanish", kindObjects,
+	workloadCausal, workloadLevels}
 
 // SetConfig says what a Set runs.
 type SetConfig struct {
@@ -63,7 +64,8 @@ func (c SetConfig) withDefaults() SetConfig {
 	if len(c.Workloads) == 0 {
 		c.Workloads = slices.Clone(Workloads)
 		if c.Split == nil {
-			c.Workloads = slices.DeleteFunc(c.Workloads, func(name string) bool { return name == workloadCausal || name == workloadLevels })
+			c.Workloads = slices.DeleteFunc(c.Workloads,
+				func(name string) bool { return name == workloadCausal || name == workloadLevels })
 		}
 	}
 	if c.Rate == 0 {

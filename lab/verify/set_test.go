@@ -12,7 +12,8 @@ import (
 // keepSet makes a set that keeps its files in dir.
 func keepSet(t *testing.T, dir string, workloads ...string) *Set {
 	t.Helper()
-	s, err := NewSet(SetConfig{Split: Fixed("127.0.0.1:1"), Login: Login{Addr: Fixed("127.0.0.1:1")}, Workloads: workloads, Seed: 7, Dir: dir})
+	s, err := NewSet(SetConfig{Split: Fixed("127.0.0.1:1"), Login: Login{Addr: Fixed("127.0.0.1:1")}, Workloads: workloads,
+		Seed: 7, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestRecheckRows(t *testing.T) {
 		{"complete", []int64{1, 2, 3}, nil, nil},
 		{"one lost", []int64{1, 3}, nil, []Kind{Lost}},
 		{"one doubled", []int64{1, 2, 2, 3}, nil, []Kind{Doubled}},
-		{"one with other contents", []int64{1, 2, 3}, map[string][]WrongRow{"n1": {{1, Attempt{0, 2}, "x"}}}, []Kind{Garbled}},
+		{"one with other contents", []int64{1, 2, 3}, map[string][]WrongRow{"n1": {{1, Attempt{0, 2}, "x"}}},
+			[]Kind{Garbled}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -119,11 +121,13 @@ func TestRecheckFindsWhatCheckFound(t *testing.T) {
 			p.held = holds(1, 2)
 			want["vanish"] = Vanished
 		case *causalPart:
-			p.history.ops = []CausalOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2}, {Span: Span{Outcome: Acked}, Value: 1, Told: 2}}
+			p.history.ops = []CausalOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2},
+				{Span: Span{Outcome: Acked}, Value: 1, Told: 2}}
 			p.held = map[string]map[int64]int64{"n1": {0: 2}}
 			want["causal"] = NotCausal
 		case *levelsPart:
-			p.history.ops = []LevelOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2}, {Span: Span{Begin: 1, End: 2, Outcome: Acked}, Before: true}}
+			p.history.ops = []LevelOp{{Span: Span{Outcome: Acked}, Write: true, Value: 2},
+				{Span: Span{Begin: 1, End: 2, Outcome: Acked}, Before: true}}
 			p.held = map[string]map[int64]int64{"n1": {0: 2}}
 			want["levels"] = NotCurrent
 		default:

@@ -58,14 +58,15 @@ func (p *vanishPart) clients() []client {
 	var out []client
 	for i := range p.set.cfg.Clients {
 		seq := int64(0)
-		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i), func(s *session, _ *rand.Rand) error {
-			seq++
-			w := SeenWrite{Span: Span{Client: i, Begin: p.set.now()}, Seq: seq}
-			w.Outcome = commitOutcome(s.exec("INSERT INTO seen (run, writer, seq) VALUES (?, ?, ?)", p.run, i, seq))
-			w.End = p.set.now()
-			p.set.measure(w.Span)
-			return p.writes.add(w)
-		}))
+		out = append(out, p.set.loop(p.set.cfg.Login, nil, p.set.cfg.Rate, p.set.random(p.name(), i),
+			func(s *session, _ *rand.Rand) error {
+				seq++
+				w := SeenWrite{Span: Span{Client: i, Begin: p.set.now()}, Seq: seq}
+				w.Outcome = commitOutcome(s.exec("INSERT INTO seen (run, writer, seq) VALUES (?, ?, ?)", p.run, i, seq))
+				w.End = p.set.now()
+				p.set.measure(w.Span)
+				return p.writes.add(w)
+			}))
 	}
 	return append(out, p.set.onNodes(p.name(), func(node string) func(*session, *rand.Rand) error {
 		r := &viewer{part: p, node: node, top: make([]int64, p.set.cfg.Clients)}
@@ -137,12 +138,14 @@ func (p *vanishPart) collect(ctx context.Context, nodes []Endpoint) (err error) 
 func (p *vanishPart) judge() Part { return JudgeViews(p.writes.ops, p.views.ops, p.held) }
 
 func (p *vanishPart) save(dir string) error {
-	return errors.Join(p.writes.saveTo(dir, "vanish.jsonl"), p.views.saveTo(dir, "vanish.views.jsonl"), saveJSON(dir, "vanish.end.json", flatten(p.held)))
+	return errors.Join(p.writes.saveTo(dir, "vanish.jsonl"), p.views.saveTo(dir, "vanish.views.jsonl"),
+		saveJSON(dir, "vanish.end.json", flatten(p.held)))
 }
 
 func (p *vanishPart) load(dir string) error {
 	var f map[string][]rowCount
-	err := errors.Join(p.writes.loadFrom(dir, "vanish.jsonl"), p.views.loadFrom(dir, "vanish.views.jsonl"), loadJSON(dir, "vanish.end.json", &f))
+	err := errors.Join(p.writes.loadFrom(dir, "vanish.jsonl"), p.views.loadFrom(dir, "vanish.views.jsonl"),
+		loadJSON(dir, "vanish.end.json", &f))
 	if err != nil {
 		return err
 	}

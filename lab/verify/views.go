@@ -33,8 +33,8 @@ type nodeViews struct {
 //
 //   - A row that any node showed is there at the end, on all nodes.
 //   - One life of a mysqld never shows less than it has shown. A later life may lag for a time; that is counted.
-//   - A node that shows a row shows all rows whose commit its writer had been told before it wrote that row. A row without an
-//     answer may appear later; that is counted.
+//   - A node that shows a row shows all rows whose commit its writer had been told before it wrote that row. A row
+//     without an answer may appear later; that is counted.
 //   - Nothing is shown that was refused, or not attempted yet, or twice.
 //
 // Views of one node must be in the order in which they were made.

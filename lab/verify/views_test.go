@@ -39,17 +39,23 @@ func TestJudgeViews(t *testing.T) {
 		want  []Kind
 	}{
 		{"nothing shown", nil, holds(1, 4), nil},
-		{"one after the other", []View{view("n1", "a", 12), view("n1", "a", 20, 1), view("n1", "a", 50, 1, 4)}, holds(1, 4), nil},
+		{"one after the other", []View{view("n1", "a", 12), view("n1", "a", 20, 1), view("n1", "a", 50, 1, 4)}, holds(1, 4),
+			nil},
 		{"before its answer", []View{view("n1", "a", 11, 1)}, holds(1, 4), nil},
 		{"without an answer, shown", []View{view("n1", "a", 25, 1, 2), view("n1", "a", 50, 1, 2, 4)}, holds(1, 2, 4), nil},
 		{"without an answer, late", []View{view("n1", "a", 50, 1, 4), view("n1", "a", 60, 1, 2, 4)}, holds(1, 2, 4), nil},
-		{"a follower that lags", []View{view("n1", "a", 50, 1, 4), view("n2", "b", 51, 1), view("n2", "b", 52, 1, 4)}, holds(1, 4), nil},
-		{"lags after a restart", []View{view("n1", "a", 50, 1, 4), view("n1", "b", 60), view("n1", "b", 70, 1, 4)}, holds(1, 4), nil},
+		{"a follower that lags", []View{view("n1", "a", 50, 1, 4), view("n2", "b", 51, 1), view("n2", "b", 52, 1, 4)},
+			holds(1, 4), nil},
+		{"lags after a restart", []View{view("n1", "a", 50, 1, 4), view("n1", "b", 60), view("n1", "b", 70, 1, 4)},
+			holds(1, 4), nil},
 
-		{"less than before", []View{view("n1", "a", 50, 1, 4), view("n1", "a", 60, 1), view("n1", "a", 70, 1, 4)}, holds(1, 4), []Kind{Vanished}},
-		{"one in the middle gone", []View{view("n1", "a", 25, 1, 2), view("n1", "a", 60, 1, 2, 4), view("n1", "a", 70, 1, 4)}, holds(1, 2, 4), []Kind{Vanished}},
+		{"less than before", []View{view("n1", "a", 50, 1, 4), view("n1", "a", 60, 1), view("n1", "a", 70, 1, 4)},
+			holds(1, 4), []Kind{Vanished}},
+		{"one in the middle gone", []View{view("n1", "a", 25, 1, 2), view("n1", "a", 60, 1, 2, 4), view("n1", "a", 70, 1, 4)},
+			holds(1, 2, 4), []Kind{Vanished}},
 		{"shown, and not there at the end", []View{view("n1", "a", 25, 1, 2)}, holds(1, 4), []Kind{Vanished}},
-		{"shown before a restart, and never again", []View{view("n1", "a", 25, 1, 2), view("n1", "b", 50, 1, 4)}, holds(1, 4), []Kind{Vanished}},
+		{"shown before a restart, and never again", []View{view("n1", "a", 25, 1, 2), view("n1", "b", 50, 1, 4)}, holds(1, 4),
+			[]Kind{Vanished}},
 		{"the earlier one missing", []View{view("n1", "a", 50, 4), view("n1", "a", 60, 1, 4)}, holds(1, 4), []Kind{Disorder}},
 		{"refused, and shown", []View{view("n1", "a", 50, 1, 3, 4)}, holds(1, 4), []Kind{Resurrected, Vanished}},
 		{"shown before it was sent", []View{view("n1", "a", 25, 1, 4)}, holds(1, 4), []Kind{Resurrected}},
@@ -72,8 +78,10 @@ func TestJudgeViews(t *testing.T) {
 
 func TestViewsCountWhatIsNoProblem(t *testing.T) {
 	writes := []SeenWrite{seen(1, Unknown), seen(2, Acked)}
-	p := JudgeViews(writes, []View{view("n1", "a", 40, 2), view("n1", "a", 50, 1, 2), view("n1", "b", 60, 1), view("n1", "b", 70, 1, 2)}, holds(1, 2))
-	if len(p.Problems) > 0 || p.Figures["rows without an answer that came late"] != 1 || p.Figures["rows that a restarted mysqld did not show at once"] != 1 {
+	p := JudgeViews(writes, []View{view("n1", "a", 40, 2), view("n1", "a", 50, 1, 2), view("n1", "b", 60, 1),
+		view("n1", "b", 70, 1, 2)}, holds(1, 2))
+	if len(p.Problems) > 0 || p.Figures["rows without an answer that came late"] != 1 ||
+		p.Figures["rows that a restarted mysqld did not show at once"] != 1 {
 		t.Fatalf("%+v", p)
 	}
 }
@@ -85,7 +93,8 @@ func TestRowsBelowTheWindow(t *testing.T) {
 	for s := int64(1); s <= 3*viewWindow; s++ {
 		writes, seqs = append(writes, seen(s, Acked)), append(seqs, s)
 	}
-	high := View{Span: Span{Begin: 9000, End: 9001}, Node: "n1", Server: "a", Writers: []WriterView{{From: 2 * viewWindow, To: 3 * viewWindow}}}
+	high := View{Span: Span{Begin: 9000, End: 9001}, Node: "n1", Server: "a",
+		Writers: []WriterView{{From: 2 * viewWindow, To: 3 * viewWindow}}}
 	if p := JudgeViews(writes, []View{view("n1", "a", 8000, seqs...), high}, holds(seqs...)); len(p.Problems) > 0 {
 		t.Fatal(p.Problems)
 	}
@@ -139,7 +148,8 @@ func TestViewsProperty(t *testing.T) {
 			if i := slices.Index(log, acked[0]); i == len(log)-1 {
 				return
 			}
-			all = append(all, view("n3", "c", 1200, slices.DeleteFunc(slices.Clone(log), func(s int64) bool { return s == acked[0] })...))
+			all = append(all,
+				view("n3", "c", 1200, slices.DeleteFunc(slices.Clone(log), func(s int64) bool { return s == acked[0] })...))
 		}
 		if p := JudgeViews(writes, all, holds(log...)); len(p.Problems) == 0 {
 			t.Fatal("not found")

@@ -113,7 +113,8 @@ func (w *Workload) Prepare(ctx context.Context) error {
 
 // prepare creates a database, after dropping an old one, and runs the statements. It tries until ctx ends. before may
 // return statements to run first.
-func prepare(ctx context.Context, login Login, database string, stmts []string, before func(context.Context, *sql.DB) ([]string, error)) error {
+func prepare(ctx context.Context, login Login, database string, stmts []string,
+	before func(context.Context, *sql.DB) ([]string, error)) error {
 	stmts = append([]string{"DROP DATABASE IF EXISTS " + database, "CREATE DATABASE " + database}, stmts...)
 	db, err := login.Open("")
 	if err != nil {
@@ -156,8 +157,10 @@ func execAll(ctx context.Context, db *sql.DB, stmts []string) error {
 func (w *Workload) schema() []string {
 	var stmts []string
 	for t := range w.cfg.Tables {
-		stmts = append(stmts, fmt.Sprintf("CREATE TABLE %s.%s (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, "+
-			"seq BIGINT NOT NULL, payload VARCHAR(%d) NOT NULL, KEY (writer, seq))", w.cfg.Database, tableName(t), w.cfg.PayloadBytes))
+		stmts = append(stmts,
+			fmt.Sprintf("CREATE TABLE %s.%s (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, "+
+				"seq BIGINT NOT NULL, payload VARCHAR(%d) NOT NULL, KEY (writer, seq))", w.cfg.Database, tableName(t),
+				w.cfg.PayloadBytes))
 	}
 	return stmts
 }

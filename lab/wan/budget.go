@@ -85,7 +85,8 @@ func cpuHierarchy() (root string, v2 bool, err error) {
 	if err != nil {
 		return "", false, fmt.Errorf("%w: %w", ErrNoBudget, err)
 	}
-	for line := range strings.Lines(string(mounts)) { // proc(5): the mount point is field 5; type, source and options follow " - "
+	// proc(5): the mount point is field 5; type, source and options follow " - "
+	for line := range strings.Lines(string(mounts)) {
 		before, after, _ := strings.Cut(strings.TrimSpace(line), " - ")
 		f, g := strings.Fields(before), strings.Fields(after)
 		if len(f) < 5 || len(g) < 3 {

@@ -66,7 +66,8 @@ func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return nil, fmt.Errorf("%w: no /dev/net/tun (kernel module tun; in a container: --device /dev/net/tun): %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: no /dev/net/tun (kernel module tun; in a container: --device /dev/net/tun): %w",
+			ErrUnavailable, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return nil, fmt.Errorf("%w: TUN devices and network namespaces need root: /dev/net/tun: %w", ErrUnavailable, err)
 	case err != nil:

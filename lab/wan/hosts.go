@@ -108,7 +108,8 @@ func (h *Hosts) Close() (said []string) {
 	for _, node := range slices.Sorted(maps.Keys(h.budgets)) {
 		b := h.budgets[node]
 		if s, err := b.Stats(); err == nil {
-			say("%s had to wait for its CPU budget in %d of %d periods, %v in all", node, s.Throttled, s.Periods, s.Wait.Round(time.Millisecond))
+			say("%s had to wait for its CPU budget in %d of %d periods, %v in all", node, s.Throttled, s.Periods,
+				s.Wait.Round(time.Millisecond))
 		}
 		if err := b.Close(); err != nil {
 			say("%s: %v", node, err)

@@ -16,8 +16,8 @@ import (
 
 var linksTable = flag.String("links.table", "", "page that TestLinks writes again")
 
-// TestLinks measures the emulation itself: the median round trip over each link of the presets is the one that was asked
-// for, or no more than 5 % or 0.3 ms off. It takes a second for each link and rate, to have enough of them.
+// TestLinks measures the emulation itself: the median round trip over each link of the presets is the one that was
+// asked for, or no more than 5 % or 0.3 ms off. It takes a second for each link and rate, to have enough of them.
 func TestLinks(t *testing.T) {
 	needs.Quiet(t)
 	n, err := wan.New(wan.Topology{Name: "links", Sites: []string{"a"}}, []string{"a", "b"})
@@ -42,8 +42,9 @@ func TestLinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := l.RTT + l.Jitter // two directions, each with half of it on average
-			row := fmt.Sprintf("| %v | %.0f | %.3f | %.3f | %.3f | %.1f | %.2f | %.1f |", l, p.Rate(), ms(asked), ms(p.Median), ms(p.P99), ms(p.Max),
-				100*float64(p.Sent-p.Received)/float64(max(1, p.Sent)), 100*p.EmulatorCPU.Seconds()/p.Elapsed.Seconds())
+			row := fmt.Sprintf("| %v | %.0f | %.3f | %.3f | %.3f | %.1f | %.2f | %.1f |", l, p.Rate(), ms(asked), ms(p.Median),
+				ms(p.P99), ms(p.Max), 100*float64(p.Sent-p.Received)/float64(max(1, p.Sent)),
+				100*p.EmulatorCPU.Seconds()/p.Elapsed.Seconds())
 			t.Log(row)
 			fmt.Fprintln(&page, row)
 			if p.Received == 0 || (p.Median-asked).Abs() > max(asked/20, 300*time.Microsecond) {

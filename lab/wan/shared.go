@@ -79,7 +79,8 @@ func mapShared(f *os.File, hosts int) (*shared, error) {
 	}
 	c := (*counters)(unsafe.Pointer(&raw[0]))
 	links := unsafe.Slice((*linkState)(unsafe.Pointer(&raw[unsafe.Sizeof(*c)])), hosts*hosts)
-	return &shared{count: c, links: links, trace: (*trace)(unsafe.Pointer(&raw[traceOffset(hosts)])), hosts: hosts, raw: raw}, nil
+	return &shared{count: c, links: links, trace: (*trace)(unsafe.Pointer(&raw[traceOffset(hosts)])), hosts: hosts,
+		raw: raw}, nil
 }
 
 func (s *shared) link(from, to int) *linkState { return &s.links[from*s.hosts+to] }

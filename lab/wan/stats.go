@@ -36,8 +36,9 @@ func (n *Net) Stats() Stats {
 func (n *Net) stats() Stats {
 	c := n.shared.count
 	s := Stats{
-		Elapsed: time.Since(n.started), RealTime: c.realTime.Load(), Packets: c.packets.Load(), Bytes: c.bytes.Load(), Lost: c.lost.Load(),
-		Cut: c.cut.Load(), Overflow: c.overflow.Load(), Strange: c.strange.Load(), MaxLate: time.Duration(c.maxLate.Load()),
+		Elapsed: time.Since(n.started), RealTime: c.realTime.Load(), Packets: c.packets.Load(), Bytes: c.bytes.Load(),
+		Lost: c.lost.Load(), Cut: c.cut.Load(), Overflow: c.overflow.Load(), Strange: c.strange.Load(),
+		MaxLate: time.Duration(c.maxLate.Load()),
 	}
 	s.CPU = n.forward.cpu()
 	if s.Packets > 0 {
@@ -48,8 +49,10 @@ func (n *Net) stats() Stats {
 
 // String tells what an emulation did and what it cost.
 func (s Stats) String() string {
-	out := fmt.Sprintf("%d packets, %.1f MB in %.1f s, late by %v on average and %v at most; emulation used %.1f %% of a CPU",
-		s.Packets, float64(s.Bytes)/1e6, s.Elapsed.Seconds(), s.MeanLate.Round(time.Microsecond), s.MaxLate.Round(time.Microsecond), 100*s.CPU.Seconds()/s.Elapsed.Seconds())
+	out :=
+		fmt.Sprintf("%d packets, %.1f MB in %.1f s, late by %v on average and %v at most; emulation used %.1f %% of a CPU",
+			s.Packets, float64(s.Bytes)/1e6, s.Elapsed.Seconds(), s.MeanLate.Round(time.Microsecond),
+			s.MaxLate.Round(time.Microsecond), 100*s.CPU.Seconds()/s.Elapsed.Seconds())
 	for _, drop := range []struct {
 		n    uint64
 		what string

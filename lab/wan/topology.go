@@ -66,7 +66,8 @@ func (r *Rate) UnmarshalText(text []byte) error {
 		*r = Rate(n * float64(u.rate))
 		return nil
 	}
-	return fmt.Errorf("%q is not a rate; write a number with a unit, such as \"100Mbit\" (units, per second: kbit Mbit Gbit)", text)
+	return fmt.Errorf(
+		"%q is not a rate; write a number with a unit, such as \"100Mbit\" (units, per second: kbit Mbit Gbit)", text)
 }
 
 func (r Rate) String() string {
@@ -158,7 +159,8 @@ func parseTopology(name string, text []byte) (Topology, error) {
 		return fail("%w", err)
 	}
 	if unknown := md.Undecoded(); len(unknown) > 0 {
-		return fail("unknown key %s; known are sites, within, [[between]] with sites, and for both rtt, jitter, loss, rate", unknown[0])
+		return fail("unknown key %s; known are sites, within, [[between]] with sites, and for both rtt, jitter, loss, rate",
+			unknown[0])
 	}
 	if len(f.Sites) == 0 {
 		return fail("sites is missing: a list with the site of each host, such as sites = [\"a\", \"a\", \"b\"]")
@@ -166,7 +168,8 @@ func parseTopology(name string, text []byte) (Topology, error) {
 	if err := f.Within.validate(); err != nil {
 		return fail("within: %w", err)
 	}
-	t := Topology{Name: strings.TrimSuffix(filepath.Base(name), ".toml"), Sites: f.Sites, Within: f.Within, between: map[[2]string]Link{}}
+	t := Topology{Name: strings.TrimSuffix(filepath.Base(name), ".toml"), Sites: f.Sites, Within: f.Within,
+		between: map[[2]string]Link{}}
 	var others *Link
 	for _, b := range f.Between {
 		if err := b.Link.validate(); err != nil {
@@ -220,7 +223,8 @@ func (t Topology) Links() []Link {
 		}
 	}
 	slices.SortFunc(links, func(a, b Link) int {
-		return cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.Jitter, b.Jitter), cmp.Compare(a.Loss, b.Loss), cmp.Compare(a.Rate, b.Rate))
+		return cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.Jitter, b.Jitter), cmp.Compare(a.Loss, b.Loss),
+			cmp.Compare(a.Rate, b.Rate))
 	})
 	return links
 }

@@ -105,8 +105,8 @@ func (n *Net) StopTrace() ([]Segment, error) {
 	var out []Segment
 	for i := n.traced; i < end && end-n.traced <= traceLimit; i++ {
 		r := t.records[i%traceLimit]
-		out = append(out, Segment{At: time.Duration(r.at), From: n.hosts[r.from].Name, To: n.hosts[r.to].Name, FromPort: r.fromPort, ToPort: r.toPort,
-			Sequence: r.sequence, Bytes: int(r.bytes), Arrived: r.arrived})
+		out = append(out, Segment{At: time.Duration(r.at), From: n.hosts[r.from].Name, To: n.hosts[r.to].Name,
+			FromPort: r.fromPort, ToPort: r.toPort, Sequence: r.sequence, Bytes: int(r.bytes), Arrived: r.arrived})
 	}
 	if records := t.count.Load() - n.traced; records > traceLimit {
 		return nil, fmt.Errorf("%w: %d records, it holds %d; trace a shorter time", ErrTraceFull, records, traceLimit)

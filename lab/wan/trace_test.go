@@ -45,7 +45,8 @@ func TestTrace(t *testing.T) {
 		if s.FromPort != port && s.ToPort != port {
 			t.Errorf("%+v is of another conversation", s)
 		}
-		again := slices.ContainsFunc(got, func(o Segment) bool { return o.From == s.From && o.Sequence == s.Sequence && o.Arrived == s.Arrived })
+		again := slices.ContainsFunc(got,
+			func(o Segment) bool { return o.From == s.From && o.Sequence == s.Sequence && o.Arrived == s.Arrived })
 		if s.Bytes > 0 && !again { // a loaded kernel may send twice
 			got = append(got, s)
 		}
@@ -53,7 +54,8 @@ func TestTrace(t *testing.T) {
 	var want []Segment
 	for _, size := range sizes {
 		for _, way := range [][2]string{{"a", "b"}, {"b", "a"}} {
-			want = append(want, Segment{From: way[0], To: way[1], Bytes: size}, Segment{From: way[0], To: way[1], Bytes: size, Arrived: true})
+			want = append(want, Segment{From: way[0], To: way[1], Bytes: size}, Segment{From: way[0], To: way[1], Bytes: size,
+				Arrived: true})
 		}
 	}
 	if !slices.EqualFunc(got, want, func(g, w Segment) bool {

@@ -334,7 +334,8 @@ func TestForwarderDies(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	n := emulate(t)
-	for _, err := range []error{n.Cut("a", "x"), n.CutOneWay("x", "a"), n.Isolate("x", Out), n.Restore("x", "a"), n.Slow("a", "a", 0, 0)} {
+	for _, err := range []error{n.Cut("a", "x"), n.CutOneWay("x", "a"), n.Isolate("x", Out), n.Restore("x", "a"),
+		n.Slow("a", "a", 0, 0)} {
 		if err == nil || !strings.Contains(err.Error(), "host") {
 			t.Errorf("wrong name: %v", err)
 		}
@@ -390,7 +391,8 @@ func TestBudget(t *testing.T) {
 	elapsed := time.Since(begin)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > elapsed/2+50*time.Millisecond || stats.Throttled < 20 {
+	if used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(); used > elapsed/2+50*time.Millisecond ||
+		stats.Throttled < 20 {
 		t.Errorf("a fifth of a CPU: %v used in %v, %+v", used, elapsed, stats)
 	}
 	if err := b.Close(); err != nil {

@@ -1,8 +1,8 @@
 // Command commitpath prints a digest of the commit path: of what runs between a COMMIT and its OK, elects, fences and
-// recovers. That is the file that starts the daemon, internal/node, and every package that it imports but those that only
-// show, as Go's tokens: neither comments nor tests nor line breaks count. Build tags in GOFLAGS do, as for the build. Of
-// packages of others the versions of their modules count, and of Go the version in go.mod. When the digest changes, the
-// counts of fault campaigns start again (docs/safety).
+// recovers. That is the file that starts the daemon, internal/node, and every package that it imports but those that
+// only show, as Go's tokens: neither comments nor tests nor line breaks count. Build tags in GOFLAGS do, as for the
+// build. Of packages of others the versions of their modules count, and of Go the version in go.mod. When the digest
+// changes, the counts of fault campaigns start again (docs/safety).
 //
 //	commitpath         in the root of the project
 //	commitpath -list   the files that it is made from
@@ -94,7 +94,8 @@ func digest(root string) (string, error) {
 
 // list asks Go what internal/node is made of, for one kind of machine: a build for another one is the same path.
 func list(root string) (map[string]pkg, error) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,SFiles,EmbedFiles,Imports,Standard,Module", "./"+begin)
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,SFiles,EmbedFiles,Imports,Standard,Module",
+		"./"+begin)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := cmd.Output()

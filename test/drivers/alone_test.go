@@ -22,8 +22,8 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestRouterAlone: `trireme router` beside an application knows one node, finds the others, and leads to whoever leads, through a switchover, a
-// failover, and the loss of the node that it was told of.
+// TestRouterAlone: `trireme router` beside an application knows one node, finds the others, and leads to whoever leads,
+// through a switchover, a failover, and the loss of the node that it was told of.
 func TestRouterAlone(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -70,11 +70,13 @@ func (c *cluster) lose(t *testing.T, n *demo.Node) {
 	t.Cleanup(func() { must(t, c.Start(n)) })
 }
 
-// TestSwitchoverAlone: writers through a router without a node, for which planned switchovers wait since it has a token, hear of no error. Some 10 s.
+// TestSwitchoverAlone: writers through a router without a node, for which planned switchovers wait since it has a
+// token, hear of no error. Some 10 s.
 func TestSwitchoverAlone(t *testing.T) {
 	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
 	c := lease(t)
-	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w", "CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
+	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w",
+		"CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
 	r := startRouterAs(c, c.healthy(), c.token("writers"), "")
 	w := c.writeThrough(r.write, 64)
 	for range 2 {
@@ -99,7 +101,8 @@ func TestSwitchoverAlone(t *testing.T) {
 // token is a new viewer's.
 func (c *cluster) token(name string) string {
 	c.t.Helper()
-	res, err := api.NewToken.Ask(c.t.Context(), c.Client(c.healthy()), api.TokenRequest{Name: name, Role: string(pki.Viewer)})
+	res, err := api.NewToken.Ask(c.t.Context(), c.Client(c.healthy()),
+		api.TokenRequest{Name: name, Role: string(pki.Viewer)})
 	must(c.t, err)
 	c.t.Cleanup(func() {
 		_, err := api.RemoveToken.Ask(context.WithoutCancel(c.t.Context()), c.Client(c.Nodes()[0]), api.TokenName{Name: name})
@@ -174,7 +177,8 @@ func writeTwice(ctx context.Context, conn *sql.Conn, writer int) error {
 		return fmt.Errorf("BEGIN: %w", err)
 	}
 	defer tx.Rollback()
-	for _, q := range []string{"INSERT INTO alone.w (writer, v) VALUES (?, 1)", "UPDATE alone.w SET v = v + 1 WHERE id = LAST_INSERT_ID() AND writer = ?"} {
+	for _, q := range []string{"INSERT INTO alone.w (writer, v) VALUES (?, 1)",
+		"UPDATE alone.w SET v = v + 1 WHERE id = LAST_INSERT_ID() AND writer = ?"} {
 		if _, err := tx.ExecContext(ctx, q, writer); err != nil {
 			return fmt.Errorf("%.6s: %w", q, err)
 		}
@@ -251,10 +255,12 @@ func startRouterAs(c *cluster, known *demo.Node, token, settings string) (r stan
 	}
 	file := filepath.Join(dir, "router.toml")
 	must(t, os.WriteFile(file, []byte(text), 0o644))
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "router", "--config", file, "--check").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "router", "--config", file,
+		"--check").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), testkit.Program(t, testkit.Trireme), "router", "--config", file)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), testkit.Program(t, testkit.Trireme), "router",
+		"--config", file)
 	r.log = filepath.Join(dir, "router.log")
 	out, err := os.Create(r.log)
 	must(t, err)

@@ -18,16 +18,17 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestSplittingAlone: routers without a node split statements, and keep levels and tokens, as those of nodes do: own writes are seen at followers, BEFORE
-// shows what was answered elsewhere, AFTER is answered when every server shows it; and values are handed on from router to router, each of which has to be
-// seen, while leadership moves and when it is lost.
+// TestSplittingAlone: routers without a node split statements, and keep levels and tokens, as those of nodes do: own
+// writes are seen at followers, BEFORE shows what was answered elsewhere, AFTER is answered when every server shows it;
+// and values are handed on from router to router, each of which has to be seen, while leadership moves and when it is
+// lost.
 func TestSplittingAlone(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	others := c.others(leader)
-	c.sql("CREATE DATABASE IF NOT EXISTS apart", "DROP TABLE IF EXISTS apart.own, apart.chain", "CREATE TABLE apart.own (id INT PRIMARY KEY)",
-		"CREATE TABLE apart.chain (id INT PRIMARY KEY, v INT)")
+	c.sql("CREATE DATABASE IF NOT EXISTS apart", "DROP TABLE IF EXISTS apart.own, apart.chain",
+		"CREATE TABLE apart.own (id INT PRIMARY KEY)", "CREATE TABLE apart.chain (id INT PRIMARY KEY, v INT)")
 	const settings = "sessions = \"carry\"\nconsistency_timeout = \"3s\"\n"
 	one, other := startRouter(c, leader, settings), startRouter(c, others[0], settings)
 	c.splits(one)
@@ -96,7 +97,8 @@ func (c *cluster) splits(r standalone) {
 			db, err := c.Admin(f)
 			must(c.t, err)
 			var k int
-			err = db.QueryRow("SELECT COALESCE(SUM(COUNT_STAR), 0) FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST_TEXT LIKE 'SELECT COUNT ( * ) FROM `apart` . `own`%'").Scan(&k)
+			err =
+				db.QueryRow("SELECT COALESCE(SUM(COUNT_STAR), 0) FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST_TEXT LIKE 'SELECT COUNT ( * ) FROM `apart` . `own`%'").Scan(&k)
 			must(c.t, errors.Join(err, db.Close()))
 			n += k
 		}
@@ -117,10 +119,12 @@ func (c *cluster) splits(r standalone) {
 	}
 }
 
-// keepsBefore: a reader on 6447 sees what was answered through another router just before, by its level and by a token; a token of another cluster is none.
+// keepsBefore: a reader on 6447 sees what was answered through another router just before, by its level and by a token;
+// a token of another cluster is none.
 func (c *cluster) keepsBefore(one, other standalone) {
 	c.t.Helper()
-	writer, before, told := c.routed(one.write), c.routed(other.read, "SET @@trireme_consistency = 'BEFORE'"), c.routed(other.read)
+	writer, before, told := c.routed(one.write), c.routed(other.read, "SET @@trireme_consistency = 'BEFORE'"),
+		c.routed(other.read)
 	for i := range 30 {
 		writer.exec(fmt.Sprintf("INSERT INTO apart.own VALUES (%d)", 1000+i))
 		row := fmt.Sprintf("SELECT COUNT(*) FROM apart.own WHERE id = %d", 1000+i)
@@ -133,7 +137,8 @@ func (c *cluster) keepsBefore(one, other standalone) {
 		}
 	}
 	var e *mysql.MySQLError
-	if _, err := told.ExecContext(c.t.Context(), "SET @@trireme_token = 'elsewhere/1:7'"); !errors.As(err, &e) || e.Number != 1231 {
+	if _, err := told.ExecContext(c.t.Context(), "SET @@trireme_token = 'elsewhere/1:7'"); !errors.As(err, &e) ||
+		e.Number != 1231 {
 		c.t.Errorf("a token of another cluster: %v", err)
 	}
 }
@@ -143,7 +148,8 @@ func (c *cluster) keepsAfter(r standalone, held *demo.Node) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
-	must(c.t, c.WaitLive(ctx, c.healthy(), len(c.Nodes()))) // the servers are asked themselves, which nobody waits for before
+	// the servers are asked themselves, which nobody waits for before
+	must(c.t, c.WaitLive(ctx, c.healthy(), len(c.Nodes())))
 	writer := c.routed(r.split, "SET @@trireme_consistency = 'AFTER'")
 	var servers []*sql.DB
 	for _, n := range c.Nodes() {
@@ -163,7 +169,8 @@ func (c *cluster) keepsAfter(r standalone, held *demo.Node) {
 			}
 		}
 	}
-	c.t.Logf("30 writes with AFTER, each read from %d servers, took %v", len(servers), time.Since(began).Round(time.Millisecond))
+	c.t.Logf("30 writes with AFTER, each read from %d servers, took %v", len(servers), time.Since(began).
+		Round(time.Millisecond))
 	db, err := c.Admin(held)
 	must(c.t, err)
 	defer db.Close()
@@ -173,7 +180,8 @@ func (c *cluster) keepsAfter(r standalone, held *demo.Node) {
 	_, err = lock.ExecContext(c.t.Context(), "LOCK TABLES apart.own READ")
 	must(c.t, err)
 	var e *mysql.MySQLError
-	if _, err := writer.ExecContext(c.t.Context(), "INSERT INTO apart.own VALUES (3000)"); !errors.As(err, &e) || e.Number != 45802 || !strings.Contains(e.Message, held.Name) {
+	if _, err := writer.ExecContext(c.t.Context(), "INSERT INTO apart.own VALUES (3000)"); !errors.As(err, &e) ||
+		e.Number != 45802 || !strings.Contains(e.Message, held.Name) {
 		c.t.Errorf("%s does not apply, and AFTER says %v", held.Name, err)
 	}
 	_, err = lock.ExecContext(c.t.Context(), "UNLOCK TABLES")
@@ -189,7 +197,8 @@ type way struct {
 
 var ways = []way{{"EVENTUAL", true}, {"BEFORE", false}, {"AFTER", false}}
 
-// handOn has pairs of sessions hand values on to each other, a pair in each way from each door to the next, before, while and after disturb runs.
+// handOn has pairs of sessions hand values on to each other, a pair in each way from each door to the next, before,
+// while and after disturb runs.
 func (c *cluster) handOn(doors []string, disturb func()) (passed, repeated int64) {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -277,8 +286,8 @@ func (p *pair) run(ctx context.Context) {
 	}
 }
 
-// again repeats what the router said was rolled back, is not known, or could not be kept, and what a mysqld that was just
-// closed for writes has refused: a planned switchover does not wait for routers without a token. All of it may be
+// again repeats what the router said was rolled back, is not known, or could not be kept, and what a mysqld that was
+// just closed for writes has refused: a planned switchover does not wait for routers without a token. All of it may be
 // repeated here.
 func (p *pair) again(ctx context.Context, f func() error) error {
 	const readOnly = 1290

@@ -16,15 +16,17 @@ import (
 	"trireme/lab/testkit"
 )
 
-// A client under load has three workers, each with a session of its own. A worker makes rows (n, a) in drivers.load_NAME: n is its own number and
-// then every third one after it, a counts the attempts at n from 1. How a row is made hangs on n:
+// A client under load has three workers, each with a session of its own. A worker makes rows (n, a) in
+// drivers.load_NAME: n is its own number and then every third one after it, a counts the attempts at n from 1. How a
+// row is made hangs on n:
 //
 //	n % 3 = 1   a transaction: BEGIN, the row, UPDATE drivers.count_NAME SET v = v + 1, COMMIT
 //	n % 3 = 2   with autocommit
 //	n % 3 = 0   with autocommit, as a statement prepared at the server, where the driver has that
 //
-// It reads each acknowledged row: in the same session, or at BEFORE where it has a pool, or a login for each row, and so perhaps another session. An attempt that was answered with SQLSTATE 40001 (1213) is followed by the next one at the same n, any other error
-// by the next n. It prints a line for each:
+// It reads each acknowledged row: in the same session, or at BEFORE where it has a pool, or a login for each row, and
+// so perhaps another session. An attempt that was answered with SQLSTATE 40001 (1213) is followed by the next one at
+// the same n, any other error by the next n. It prints a line for each:
 //
 //	ack N A                         the row was acknowledged
 //	err N A STEP CODE STATE text    STEP failed with a server's error CODE (0: the driver's own) and its SQLSTATE (-: the driver does not tell)
@@ -56,16 +58,19 @@ const (
 	fateNotThere
 )
 
-// fate is what docs/router.md says of an error, and whether it does. Of a driver that does not tell the SQLSTATE only the text says it.
+// fate is what docs/router.md says of an error, and whether it does. Of a driver that does not tell the SQLSTATE only
+// the text says it.
 func (a answer) fate() (f fate, documented bool) {
 	switch {
 	case a.code == 1213 && (a.state == "40001" || a.state == "-"):
 		return fateNotThere, true
 	case a.code == 1290: // nobody led for router.hold_timeout; it was not sent
 		return fateNotThere, true
-	case a.step == loginStep || a.step == pingStep: // a login that is under way ends; mysql-connector's ping before a statement was answered 1213
+	// a login that is under way ends; mysql-connector's ping before a statement was answered 1213
+	case a.step == loginStep || a.step == pingStep:
 		return fateNotThere, true
-	case a.code == 3168 && a.state == "HY000", a.code == 3168 && a.state == "-" && strings.Contains(a.text, "was committed"):
+	case a.code == 3168 && a.state == "HY000", a.code == 3168 && a.state == "-" &&
+		strings.Contains(a.text, "was committed"):
 		return fateThere, true
 	case a.code == 3168 && a.state == "08007", a.code == 3168 && a.state == "-" && strings.Contains(a.text, "not known"):
 		return fateUnknown, true
@@ -86,8 +91,9 @@ type said struct {
 	failed   map[attempt]answer
 	late     []answer
 	wrong    []string // lines that say themselves that a promise was broken, or that nobody understands
-	stolen   bool     // while a leader was changed as planned a hypervisor took so much CPU away that a login may have outlasted its time
-	done     bool
+	// while a leader was changed as planned a hypervisor took so much CPU away that a login may have outlasted its time
+	stolen bool
+	done   bool
 }
 
 func newSaid() said { return said{acked: map[attempt]bool{}, failed: map[attempt]answer{}} }
@@ -142,8 +148,8 @@ const (
 	failoverPhase   = "failover"
 )
 
-// verdict compares what a client was told with the rows that are there, how often each, and with the counter of its transactions. Each line of
-// it is a promise of docs/router.md that was broken.
+// verdict compares what a client was told with the rows that are there, how often each, and with the counter of its
+// transactions. Each line of it is a promise of docs/router.md that was broken.
 func (s *said) verdict(there map[attempt]int, counter int) (broken []string) {
 	say := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
 	for _, line := range s.wrong {
@@ -206,7 +212,8 @@ func (s *said) summary() string {
 	if list == nil {
 		list = []string{"no error"}
 	}
-	return fmt.Sprintf("%d rows acknowledged; errors: %d at switchovers; at failovers %s", len(s.acked), len(s.errors(switchoverPhase)), strings.Join(list, ", "))
+	return fmt.Sprintf("%d rows acknowledged; errors: %d at switchovers; at failovers %s", len(s.acked),
+		len(s.errors(switchoverPhase)), strings.Join(list, ", "))
 }
 
 // loader is a client under load.
@@ -258,16 +265,18 @@ func (l *loader) last() string {
 	return fmt.Sprintf("errors %v, not understood %q", list, l.said.wrong)
 }
 
-// TestDriversUnderChange: where sessions are followed every client writes through the read-write port while leadership moves as planned and while
-// the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is one that docs/router.md names, and true: what was
-// acknowledged is there exactly once, what was answered 1213 is not there, and no transaction is there in part. Meanwhile sessions of the read-only ports go on.
+// TestDriversUnderChange: where sessions are followed every client writes through the read-write port while leadership
+// moves as planned and while the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is
+// one that docs/router.md names, and true: what was acknowledged is there exactly once, what was answered 1213 is not
+// there, and no transaction is there in part. Meanwhile sessions of the read-only ports go on.
 func TestDriversUnderChange(t *testing.T) {
 	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
 	c := lease(t)
 	c.underChange(t, func(n *demo.Node) int { return n.Ports.RW })
 }
 
-// TestDriversUnderChangeSplit is the same through the port that sends reads to followers; with three clients, some 20 s, if it is no soak.
+// TestDriversUnderChangeSplit is the same through the port that sends reads to followers; with three clients, some 20
+// s, if it is no soak.
 func TestDriversUnderChangeSplit(t *testing.T) {
 	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
 	c := lease(t)
@@ -348,10 +357,12 @@ func (c *cluster) load(t *testing.T, cl client, d door) *loader {
 		return nil
 	}
 	table, counter := "drivers.load_"+cl.name, "drivers.count_"+cl.name
-	c.sql("DROP TABLE IF EXISTS "+table+", "+counter, "CREATE TABLE "+table+" (id BIGINT AUTO_INCREMENT PRIMARY KEY, n BIGINT, a INT, KEY (n))",
+	c.sql("DROP TABLE IF EXISTS "+table+", "+counter, "CREATE TABLE "+table+
+		" (id BIGINT AUTO_INCREMENT PRIMARY KEY, n BIGINT, a INT, KEY (n))",
 		"CREATE TABLE "+counter+" (id INT PRIMARY KEY, v BIGINT)", "INSERT INTO "+counter+" VALUES (1, 0)")
 	s := settings{Driver: cl.name, User: c.State().User, Password: c.State().Password, Doors: []door{d}}
-	l := &loader{running: cl.start(t, "load", program, args, s), name: cl.name, said: newSaid(), phase: quietPhase, done: make(chan struct{})}
+	l := &loader{running: cl.start(t, "load", program, args, s), name: cl.name, said: newSaid(), phase: quietPhase,
+		done: make(chan struct{})}
 	go l.read()
 	return l
 }
@@ -374,7 +385,8 @@ func (c *cluster) goOn(loaders []*loader, when string) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			if time.Now().After(deadline) {
-				c.t.Fatalf("%s: %s does not go on: rows acknowledged by worker %v, %v at first; %s", when, l.name, l.acked(), before[i], l.last())
+				c.t.Fatalf("%s: %s does not go on: rows acknowledged by worker %v, %v at first; %s", when, l.name, l.acked(),
+					before[i], l.last())
 			}
 		}
 	}
@@ -434,7 +446,8 @@ func TestVerdict(t *testing.T) {
 		counter int
 		want    string // a part of the one complaint; empty: none
 	}{
-		"all is well": {"ack 1 1;ack 2 1;ack 3 1|err 4 1 commit " + repeat + ";ack 4 2;err 2 2 insert " + was + ";err 6 1 insert " + unknown + ";err 9 1 insert " + unknown,
+		"all is well": {"ack 1 1;ack 2 1;ack 3 1|err 4 1 commit " + repeat + ";ack 4 2;err 2 2 insert " + was +
+			";err 6 1 insert " + unknown + ";err 9 1 insert " + unknown,
 			map[attempt]int{{1, 1}: 1, {2, 1}: 1, {3, 1}: 1, {4, 2}: 1, {2, 2}: 1, {9, 1}: 1}, 2, ""},
 		"lost":                     {"ack 2 1", nil, 0, "there 0 times"},
 		"twice":                    {"ack 2 1", map[attempt]int{{2, 1}: 2}, 0, "there 2 times"},

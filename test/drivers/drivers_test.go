@@ -53,7 +53,8 @@ type door struct {
 }
 
 // checks that every client makes at every door, but for client.without; then "writes" or "read-only-error".
-var checks = []string{"login-tls", "login-plain", "login-default", "charset", "prepared", "multi", "blob", "variables", "syntax-error", "reset"}
+var checks = []string{"login-tls", "login-plain", "login-default", "charset", "prepared", "multi", "blob", "variables",
+	"syntax-error", "reset"}
 
 // moreOfMySQL is what the vendor's client tries besides.
 var moreOfMySQL = []string{"zlib", "zstd", "dump"}
@@ -127,7 +128,8 @@ func php() (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if out, err := exec.Command(program, "-r", "exit(in_array('mysql', PDO::getAvailableDrivers()) ? 0 : 1);").CombinedOutput(); err != nil {
+	if out, err := exec.Command(program, "-r", "exit(in_array('mysql', PDO::getAvailableDrivers()) ? 0 : 1);").
+		CombinedOutput(); err != nil {
 		return "", nil, fmt.Errorf("PDO has no mysql: %w %s", err, out)
 	}
 	return program, []string{"clients/php.php"}, nil
@@ -154,7 +156,8 @@ func TestDrivers(t *testing.T) {
 		{Name: "carry", Host: carries.Host, Port: carries.Ports.RW, Writes: true},
 		{Name: "split", Host: carries.Host, Port: carries.Ports.Split, Writes: true},
 	}
-	c.sql("DROP DATABASE IF EXISTS drivers", "CREATE DATABASE drivers", "CREATE TABLE drivers.dumped (id INT PRIMARY KEY, v VARCHAR(100))",
+	c.sql("DROP DATABASE IF EXISTS drivers", "CREATE DATABASE drivers",
+		"CREATE TABLE drivers.dumped (id INT PRIMARY KEY, v VARCHAR(100))",
 		"INSERT INTO drivers.dumped WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i, '"+text+"' FROM n")
 	runs := map[string]settings{}
 	for _, cl := range clients {
@@ -211,7 +214,8 @@ func judge(t *testing.T, cl client, doors []door, said []string) {
 func (c *cluster) settings(name, csv string, doors []door) settings {
 	c.t.Helper()
 	s := c.State()
-	out := settings{Driver: name, User: s.User, Password: s.Password, CSV: csv, Other: "other_" + name, Doors: slices.Clone(doors)}
+	out := settings{Driver: name, User: s.User, Password: s.Password, CSV: csv, Other: "other_" + name,
+		Doors: slices.Clone(doors)}
 	users := []string{out.Other}
 	for i := range out.Doors {
 		d := &out.Doors[i]

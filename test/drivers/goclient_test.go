@@ -171,7 +171,8 @@ func loadGo(s settings) writer {
 			return "insert", err
 		},
 		there: func(n, a int) (got int, err error) {
-			err = db.QueryRow("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_go WHERE n = ? AND a = ?", n, a).Scan(&got)
+			err = db.QueryRow("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_go WHERE n = ? AND a = ?", n,
+				a).Scan(&got)
 			return got, err
 		},
 	}
@@ -194,7 +195,8 @@ func transactionGo(db *sql.DB, insert string) (step string, err error) {
 
 func checkGo(s settings, d door) {
 	ctx := context.Background()
-	for i, mode := range []struct{ name, tls, cipher string }{{"tls", "skip-verify", "TLS"}, {"plain", "false", ""}, {"default", "preferred", "TLS"}} {
+	for i, mode := range []struct{ name, tls, cipher string }{{"tls", "skip-verify", "TLS"}, {"plain", "false", ""},
+		{"default", "preferred", "TLS"}} {
 		report(d, "login-"+mode.name, func() error {
 			for range 2 { // the first login of an account on a server is a full one
 				db := s.openGo(d, d.Fresh[i], mode.tls)
@@ -220,7 +222,8 @@ func checkGo(s settings, d door) {
 		return differ(got.Elem().Interface(), want)
 	}
 	report(d, "charset", func() error { return same(text, "SELECT '"+text+"'") })
-	report(d, "prepared", func() error { return errors.Join(same(text, "SELECT ?", text), same(int64(42), "SELECT ? + 1", 41)) })
+	report(d, "prepared",
+		func() error { return errors.Join(same(text, "SELECT ?", text), same(int64(42), "SELECT ? + 1", 41)) })
 	report(d, "multi", func() error { return multiGo(ctx, db) })
 	report(d, "blob", func() error { return same(string(blob()), "SELECT ?", blob()) })
 	report(d, "variables", func() error {
@@ -232,7 +235,8 @@ func checkGo(s settings, d door) {
 		report(d, "writes", func() error { return writesGo(s, d, db, same) })
 		return
 	}
-	report(d, "read-only-error", func() error { return failsGo(db, "CREATE TABLE drivers.no (id INT PRIMARY KEY)", 1290, "HY000") })
+	report(d, "read-only-error",
+		func() error { return failsGo(db, "CREATE TABLE drivers.no (id INT PRIMARY KEY)", 1290, "HY000") })
 }
 
 func blob() []byte { return []byte(strings.Repeat("0123456789abcdef", 20<<20/16)) }
@@ -268,8 +272,9 @@ func failsGo(db *sql.DB, query string, number uint16, state string) error {
 func writesGo(s settings, d door, db *sql.DB, same func(any, string, ...any) error) error {
 	t := "drivers.w_go_" + d.Name
 	exec := func(q string, args ...any) error { _, err := db.Exec(q, args...); return err }
-	if err := errors.Join(exec("CREATE TABLE "+t+" (id INT PRIMARY KEY, v LONGTEXT) CHARSET utf8mb4"), exec("INSERT INTO "+t+" VALUES (1, ?)", text),
-		same(fmt.Sprintf("%X", text), "SELECT HEX(v) FROM "+t), failsGo(db, "INSERT INTO "+t+" VALUES (1, '')", 1062, "23000")); err != nil {
+	if err := errors.Join(exec("CREATE TABLE "+t+" (id INT PRIMARY KEY, v LONGTEXT) CHARSET utf8mb4"),
+		exec("INSERT INTO "+t+" VALUES (1, ?)", text), same(fmt.Sprintf("%X", text), "SELECT HEX(v) FROM "+t),
+		failsGo(db, "INSERT INTO "+t+" VALUES (1, '')", 1062, "23000")); err != nil {
 		return err
 	}
 	for i, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {

@@ -19,8 +19,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestHAProxy runs the configuration of docs/balancers.md: 3306 leads to the leader and 3307 to a follower, also after a failover and after a
-// switchover, and a session does not stay with a node that led before.
+// TestHAProxy runs the configuration of docs/balancers.md: 3306 leads to the leader and 3307 to a follower, also after
+// a failover and after a switchover, and a session does not stay with a node that led before.
 func TestHAProxy(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("haproxy")
@@ -108,7 +108,8 @@ var (
 	documentedDB = regexp.MustCompile(`(?m)^( *server db)(\d) db\d:3306 check port 8008$`)
 )
 
-// startHAProxy starts it with the documented text, the addresses changed to the cluster's, and returns where it listens.
+// startHAProxy starts it with the documented text, the addresses changed to the cluster's, and returns where it
+// listens.
 func startHAProxy(c *cluster, program string) (write, read string) {
 	t := c.t
 	t.Helper()

@@ -28,14 +28,16 @@ const (
 // comPing is COM_PING (include/my_command.h).
 const comPing = 0x0e
 
-// TestIdleSessions: 5,000 sessions that do nothing, through one node's router, leave its daemon within its memory, and each of them still works. The
-// servers' limits are build's: max_connections, by which mysqld counts its open_files_limit.
+// TestIdleSessions: 5,000 sessions that do nothing, through one node's router, leave its daemon within its memory, and
+// each of them still works. The servers' limits are build's: max_connections, by which mysqld counts its
+// open_files_limit.
 func TestIdleSessions(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
 	}
 	pool.Close() // daemons that have done nothing else
-	// A session takes two descriptors of the daemon, and a router with a splitting port counts three. The daemons inherit this.
+	// A session takes two descriptors of the daemon, and a router with a splitting port counts three. The daemons inherit
+	// this.
 	files := unix.Rlimit{Cur: 4 * idleSessions, Max: 4 * idleSessions}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Skipf("%d descriptors for each process cannot be had: %v", files.Cur, err)
@@ -79,7 +81,8 @@ func (c *cluster) logIn(t *testing.T, n *demo.Node, secure *tls.Config) []*mysql
 		}
 		c.usedUp(t)
 	})
-	cfg := mysqlwire.ClientConfig{User: s.User, Password: s.Password, TLS: secure, Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
+	cfg := mysqlwire.ClientConfig{User: s.User, Password: s.Password, TLS: secure,
+		Attributes: []mysqlwire.Attribute{{Name: "_client_name", Value: "pymysql"}}}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -115,7 +118,8 @@ func logInOnce(ctx context.Context, addr string, cfg mysqlwire.ClientConfig) (*m
 	return mysqlwire.Login(ctx, nc, cfg)
 }
 
-// TestOwnSessions: the daemon's sessions are as many as are added to the operator's max_connections, at most; the leader has most.
+// TestOwnSessions: the daemon's sessions are as many as are added to the operator's max_connections, at most; the
+// leader has most.
 func TestOwnSessions(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -124,8 +128,9 @@ func TestOwnSessions(t *testing.T) {
 	defer db.Close()
 	var n int
 	var of string
-	if err := db.QueryRow("SELECT COUNT(*), GROUP_CONCAT(PROCESSLIST_USER, ' ', IFNULL(PROCESSLIST_COMMAND, '-'), ' ', IFNULL(PROCESSLIST_INFO, '-'))"+
-		" FROM performance_schema.threads WHERE NAME = 'thread/sql/one_connection' AND PROCESSLIST_USER LIKE 'trireme%' AND PROCESSLIST_ID <> CONNECTION_ID()").Scan(&n, &of); err != nil {
+	if err :=
+		db.QueryRow("SELECT COUNT(*), GROUP_CONCAT(PROCESSLIST_USER, ' ', IFNULL(PROCESSLIST_COMMAND, '-'), ' ', IFNULL(PROCESSLIST_INFO, '-'))"+
+			" FROM performance_schema.threads WHERE NAME = 'thread/sql/one_connection' AND PROCESSLIST_USER LIKE 'trireme%' AND PROCESSLIST_ID <> CONNECTION_ID()").Scan(&n, &of); err != nil {
 		t.Fatal(err)
 	}
 	if n < 8 || n > 12 {
@@ -148,7 +153,8 @@ func (c *cluster) usedUp(t *testing.T) {
 	defer db.Close()
 	eventually(t, healLimit, "the sessions have ended", func() error {
 		var left int
-		if err := db.QueryRow("SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_USER = ?", c.State().User).Scan(&left); err != nil {
+		if err := db.QueryRow("SELECT COUNT(*) FROM performance_schema.threads WHERE PROCESSLIST_USER = ?", c.State().User).
+			Scan(&left); err != nil {
 			return err
 		}
 		if left > 100 {

@@ -12,7 +12,8 @@ func hasIPv6() bool {
 	return err == nil && l.Close() == nil
 }
 
-// TestIPv6: a router that listens on "::" (build) serves clients over IPv6 on each port, followed ones and, since they compress, passed ones. 1 s.
+// TestIPv6: a router that listens on "::" (build) serves clients over IPv6 on each port, followed ones and, since they
+// compress, passed ones. 1 s.
 func TestIPv6(t *testing.T) {
 	t.Parallel()
 	if !hasIPv6() {

@@ -1,8 +1,8 @@
-// Package drivers runs the clients that applications use against a cluster of real servers, through every way in: the router's ports, HAProxy and
-// mysqld itself, with a switchover and a failover in the middle.
+// Package drivers runs the clients that applications use against a cluster of real servers, through every way in: the
+// router's ports, HAProxy and mysqld itself, with a switchover and a failover in the middle.
 //
-// TRIREME_SOAK=1: a driver that is not installed is a failure; TRIREME_DRIVERS names the folder that scripts/drivers.sh has filled;
-// TRIREME_BINARY a trireme to test instead of a new build. -short skips everything.
+// TRIREME_SOAK=1: a driver that is not installed is a failure; TRIREME_DRIVERS names the folder that scripts/drivers.sh
+// has filled; TRIREME_BINARY a trireme to test instead of a new build. -short skips everything.
 package drivers
 
 import (
@@ -57,15 +57,17 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(scratch)
-	kit = testkit.Clusters{Name: "drivers", Dir: scratch, MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M",
-		"innodb_redo_log_capacity": "256M", "local_infile": "ON", "max_connections": "300"}}
+	kit = testkit.Clusters{Name: "drivers", Dir: scratch,
+		MySQLOptions: map[string]string{"innodb_buffer_pool_size": "128M",
+			"innodb_redo_log_capacity": "256M", "local_infile": "ON", "max_connections": "300"}}
 	defer pool.Close()
 	return testkit.Run(m)
 }
 
 func soak() bool { return os.Getenv("TRIREME_SOAK") != "" }
 
-// required says whether what is missing on this machine is a failure. In a soak, and where CI says that it is one, everything must run.
+// required says whether what is missing on this machine is a failure. In a soak, and where CI says that it is one,
+// everything must run.
 func required() bool { return soak() || os.Getenv("CI") != "" }
 
 // cannot skips what this machine lacks, or fails.

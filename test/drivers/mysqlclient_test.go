@@ -27,7 +27,9 @@ func program(name string) string {
 
 // mysql runs the client with statements on its input, and returns the rows or the error text.
 func (s settings) mysql(d door, user, statements string, options ...string) (string, error) {
-	cmd := exec.Command(program("mysql"), append(s.login(d, user), append([]string{"--local-infile=1", "--default-character-set=utf8mb4", "-N", "-B"}, options...)...)...)
+	cmd := exec.Command(program("mysql"),
+		append(s.login(d, user), append([]string{"--local-infile=1", "--default-character-set=utf8mb4", "-N", "-B"},
+			options...)...)...)
 	return s.output(cmd, statements)
 }
 
@@ -93,7 +95,9 @@ func loadMySQL(s settings) writer {
 			return "connect", err
 		},
 		there: func(n, a int) (int, error) {
-			got, err := s.mysql(s.Doors[0], s.User, fmt.Sprintf("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_mysql WHERE n = %d AND a = %d", n, a), "--skip-reconnect")
+			got, err := s.mysql(s.Doors[0], s.User,
+				fmt.Sprintf("SELECT /*+ trireme_consistency(BEFORE) */ COUNT(*) FROM drivers.load_mysql WHERE n = %d AND a = %d", n,
+					a), "--skip-reconnect")
 			if err != nil {
 				return 0, asProgramError(err)
 			}
@@ -114,7 +118,8 @@ func checkMySQL(s settings, d door) {
 		}
 		return nil
 	}
-	for i, mode := range []string{"tls --ssl-mode=REQUIRED TLS", "plain --ssl-mode=DISABLED", "default --ssl-mode=PREFERRED TLS"} {
+	for i, mode := range []string{"tls --ssl-mode=REQUIRED TLS", "plain --ssl-mode=DISABLED",
+		"default --ssl-mode=PREFERRED TLS"} {
 		m := strings.Fields(mode)
 		report(d, "login-"+m[0], func() error {
 			for range 2 { // the first login of an account on a server is a full one
@@ -126,28 +131,34 @@ func checkMySQL(s settings, d door) {
 			return nil
 		})
 	}
-	report(d, "charset", func() error { return gives(fmt.Sprintf("%X %s", text, text), "SELECT HEX('"+text+"'), '"+text+"'") })
-	report(d, "prepared", func() error { return gives("42", "PREPARE s FROM 'SELECT ? + 1'; SET @v = 41; EXECUTE s USING @v") })
+	report(d,
+		"charset", func() error { return gives(fmt.Sprintf("%X %s", text, text), "SELECT HEX('"+text+"'), '"+text+"'") })
+	report(d, "prepared",
+		func() error { return gives("42", "PREPARE s FROM 'SELECT ? + 1'; SET @v = 41; EXECUTE s USING @v") })
 	report(d, "multi", func() error {
 		return gives("1 2 3", "DELIMITER //\nSELECT 1; SELECT 2; SELECT 3//\n")
 	})
-	report(d, "variables", func() error { return gives("65536", "SET SESSION sort_buffer_size = 65536; SELECT @@sort_buffer_size") })
+	report(d, "variables",
+		func() error { return gives("65536", "SET SESSION sort_buffer_size = 65536; SELECT @@sort_buffer_size") })
 	report(d, "syntax-error", func() error { return fails("SELEC 1", "1064 (42000)") })
 	for _, algorithm := range []string{"zlib", "zstd"} {
 		report(d, algorithm, func() error { return compressed(s, d, algorithm) })
 	}
 	if !d.Writes {
-		report(d, "read-only-error", func() error { return fails("CREATE TABLE drivers.no (id INT PRIMARY KEY)", "1290 (HY000)") })
+		report(d, "read-only-error",
+			func() error { return fails("CREATE TABLE drivers.no (id INT PRIMARY KEY)", "1290 (HY000)") })
 		report(d, "dump", func() error { return dump(s, d) })
 		return
 	}
 	t := "drivers.w_mysql_" + d.Name
 	report(d, "writes", func() error {
 		return errors.Join(
-			gives("1 3", "CREATE TABLE "+t+" (id INT PRIMARY KEY, v VARCHAR(100)); INSERT INTO "+t+" VALUES (1, ''); BEGIN; INSERT INTO "+t+
+			gives("1 3", "CREATE TABLE "+t+" (id INT PRIMARY KEY, v VARCHAR(100)); INSERT INTO "+t+
+				" VALUES (1, ''); BEGIN; INSERT INTO "+t+
 				" VALUES (2, ''); ROLLBACK; BEGIN; INSERT INTO "+t+" VALUES (3, ''); COMMIT; SELECT id FROM "+t+" ORDER BY id"),
 			fails("INSERT INTO "+t+" VALUES (1, '')", "1062 (23000)"),
-			gives("100", "LOAD DATA LOCAL INFILE '"+s.CSV+"' INTO TABLE "+t+" FIELDS TERMINATED BY ','; SELECT COUNT(*) FROM "+t+" WHERE id >= 1000"))
+			gives("100", "LOAD DATA LOCAL INFILE '"+s.CSV+"' INTO TABLE "+t+" FIELDS TERMINATED BY ','; SELECT COUNT(*) FROM "+t+
+				" WHERE id >= 1000"))
 	})
 	report(d, "dump", func() error { return dump(s, d) })
 }
@@ -158,8 +169,10 @@ func compressed(s settings, d door, algorithm string) error {
 	for i := range 2000 {
 		fmt.Fprintf(&long, "%s %x ", text, sha256.Sum256([]byte{byte(i), byte(i >> 8)}))
 	}
-	got, err := s.mysql(d, s.User, "SHOW SESSION STATUS LIKE 'Compression_algorithm'; SELECT '"+long.String()+"', SHA2('"+long.String()+"', 256);\n", "--compression-algorithms="+algorithm)
-	return errors.Join(err, differ(got, fmt.Sprintf("Compression_algorithm\t%s\n%s\t%x", algorithm, long.String(), sha256.Sum256([]byte(long.String())))))
+	got, err := s.mysql(d, s.User, "SHOW SESSION STATUS LIKE 'Compression_algorithm'; SELECT '"+long.String()+"', SHA2('"+
+		long.String()+"', 256);\n", "--compression-algorithms="+algorithm)
+	return errors.Join(err, differ(got, fmt.Sprintf("Compression_algorithm\t%s\n%s\t%x", algorithm, long.String(),
+		sha256.Sum256([]byte(long.String())))))
 }
 
 var dumpNoise = regexp.MustCompile(`(?m)^--.*$`)
@@ -168,7 +181,8 @@ var dumpNoise = regexp.MustCompile(`(?m)^--.*$`)
 func dump(s settings, d door) error {
 	var texts []string
 	for _, from := range []door{s.Doors[0], d} {
-		cmd := exec.Command(program("mysqldump"), append(s.login(from, s.User), "--single-transaction", "--no-tablespaces", "--skip-dump-date", "--set-gtid-purged=OFF", "drivers", "dumped")...)
+		cmd := exec.Command(program("mysqldump"), append(s.login(from, s.User), "--single-transaction", "--no-tablespaces",
+			"--skip-dump-date", "--set-gtid-purged=OFF", "drivers", "dumped")...)
 		got, err := s.output(cmd, "")
 		if err != nil {
 			return err

@@ -38,7 +38,8 @@ func (c *cluster) readers(t *testing.T) (all []*reader) {
 	s := settings{User: c.State().User, Password: c.State().Password}
 	for _, n := range c.Nodes() {
 		for _, prepare := range []bool{false, true} {
-			r := &reader{name: fmt.Sprintf("a reader through %s (prepared %t)", n.Name, prepare), follows: slices.Contains(c.carriers(), n), prepare: prepare, phase: quietPhase}
+			r := &reader{name: fmt.Sprintf("a reader through %s (prepared %t)", n.Name, prepare),
+				follows: slices.Contains(c.carriers(), n), prepare: prepare, phase: quietPhase}
 			db := s.openGo(door{Host: n.Host, Port: n.Ports.RO}, s.User, "preferred")
 			t.Cleanup(func() { _ = db.Close() })
 			var from interface {
@@ -89,8 +90,9 @@ func (r *reader) hear(v int, err error) {
 	}
 }
 
-// allows says whether docs/router.md names an answer to a read on 6447. Where sessions are followed it is 1213 for what was under way at a server that ended,
-// or that was made the leader; where they are not, the connection ends with its server's role.
+// allows says whether docs/router.md names an answer to a read on 6447. Where sessions are followed it is 1213 for what
+// was under way at a server that ended, or that was made the leader; where they are not, the connection ends with its
+// server's role.
 func (r *reader) allows(a answer) bool {
 	switch {
 	case a.phase == quietPhase:

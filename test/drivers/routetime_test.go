@@ -17,16 +17,18 @@ const (
 	routeWanted  = 50 * time.Millisecond // at most, of each router; what takes longer is shown
 )
 
-// TestRouteTimes measures how long behind the opening of writes each router leads to the new leader: those of the three nodes, and two without a node, one with a
-// token, through switchovers and kills of the leader's mysqld, while sessions write. The moments are those of the daemons' logs, to the millisecond,
-// of one machine's clock: "mysqld takes writes" is written as soon as it does, "router: new view" once a router has the view and has cut what it
-// does not allow. Some 2 minutes, in the soak; docs/router.md has figures.
+// TestRouteTimes measures how long behind the opening of writes each router leads to the new leader: those of the three
+// nodes, and two without a node, one with a token, through switchovers and kills of the leader's mysqld, while sessions
+// write. The moments are those of the daemons' logs, to the millisecond, of one machine's clock: "mysqld takes writes"
+// is written as soon as it does, "router: new view" once a router has the view and has cut what it does not allow. Some
+// 2 minutes, in the soak; docs/router.md has figures.
 func TestRouteTimes(t *testing.T) {
 	if !soak() {
 		t.Skip("it measures, with TRIREME_SOAK=1")
 	}
 	c := lease(t)
-	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w", "CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
+	c.sql("CREATE DATABASE IF NOT EXISTS alone", "DROP TABLE IF EXISTS alone.w",
+		"CREATE TABLE alone.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT)")
 	leader := c.healthy()
 	waited, plain := startRouterAs(c, leader, c.token("measured"), ""), startRouter(c, leader, "")
 	w := c.writeThrough(waited.write, 8)
@@ -84,7 +86,8 @@ func TestRouteTimes(t *testing.T) {
 			}
 			slices.Sort(ms)
 			rank := func(q float64) float64 { return ms[int(math.Ceil(q*float64(len(ms))))-1] }
-			t.Logf("%s, routers of %s: %d times, p50 %.0f ms, p99 %.0f ms, longest %.0f ms", kind, of, len(ms), rank(0.5), rank(0.99), ms[len(ms)-1])
+			t.Logf("%s, routers of %s: %d times, p50 %.0f ms, p99 %.0f ms, longest %.0f ms", kind, of, len(ms), rank(0.5),
+				rank(0.99), ms[len(ms)-1])
 			if longest := ms[len(ms)-1]; longest > 10_000 { // so far from what is meant that something is broken
 				t.Errorf("%s: a router of %s took %.0f ms", kind, of, longest)
 			}
@@ -97,7 +100,8 @@ var (
 	routeLine = regexp.MustCompile(` leader=\S+ epoch=\d+/(\d+)`)
 )
 
-// routeLog is when a daemon's log says that writes were opened here in a term, and that its router led to the leader of one, the first time each.
+// routeLog is when a daemon's log says that writes were opened here in a term, and that its router led to the leader of
+// one, the first time each.
 func routeLog(t *testing.T, file string) (opened, routed map[uint64]time.Time) {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestClusterInSQL: a DBA with nothing but the vendor's client sees the cluster on port 6450, in a session that goes on; an
-// account without the privileges sees nothing, a role that is active counts, and port 6446 of a router that passes bytes on says
-// what mysqld says.
+// TestClusterInSQL: a DBA with nothing but the vendor's client sees the cluster on port 6450, in a session that goes
+// on; an account without the privileges sees nothing, a role that is active counts, and port 6446 of a router that
+// passes bytes on says what mysqld says.
 func TestClusterInSQL(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -35,7 +35,8 @@ func TestClusterInSQL(t *testing.T) {
 		}
 		return nil
 	}
-	// The schema and the names make mysqld announce changes of the session, which the router's own answers must not seem to do.
+	// The schema and the names make mysqld announce changes of the session, which the router's own answers must not seem
+	// to do.
 	see := "USE information_schema; SET NAMES utf8mb4; SET @@trireme_consistency = 'EVENTUAL'; SHOW TRIREME STATUS; " +
 		"SHOW TRIREME MEMBERS; SHOW TRIREME HISTORY LIMIT 1; SELECT 40 + 2;"
 	for _, tc := range []struct {
@@ -46,10 +47,13 @@ func TestClusterInSQL(t *testing.T) {
 		{"enabled", see, []string{c.State().Cluster + "\t1\t", "\nn1\t", "\nn3\t", "\tNULL", "42"}},
 		{"neither", "SHOW TRIREME STATUS;", []string{"ERROR 1227", "REPLICATION CLIENT, PROCESS"}},
 		// swe7 has no backtick: the name of the table stands among mysqld's own words.
-		{"neither", "SET character_set_results = swe7; SHOW GRANTS; SHOW TRIREME STATUS;", []string{",PROCESS ON *.* TO y", "ERROR 1227"}},
-		{"sees", "CALL trireme.switchover('n2');", []string{"ERROR 1370"}}, // mysqld's own word: nothing changes the cluster in SQL
+		{"neither", "SET character_set_results = swe7; SHOW GRANTS; SHOW TRIREME STATUS;", []string{",PROCESS ON *.* TO y",
+			"ERROR 1227"}},
+		// mysqld's own word: nothing changes the cluster in SQL
+		{"sees", "CALL trireme.switchover('n2');", []string{"ERROR 1370"}},
 	} {
-		eventually(t, healLimit, tc.user+": "+tc.statements, func() error { return says(split, tc.user, tc.statements, tc.want...) })
+		eventually(t, healLimit, tc.user+": "+tc.statements,
+			func() error { return says(split, tc.user, tc.statements, tc.want...) })
 	}
 	eventually(t, healLimit, "bytes are passed on", func() error {
 		return says(door{Host: node.Host, Port: node.Ports.RW}, "sees", "SHOW TRIREME STATUS;", "ERROR 1064")

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Decisions about leadership, leases and fences are made on CLOCK_BOOTTIME, which goes on while the machine sleeps and is never set: a
-// jump of the time of day changes none of them (S10). These files of the packages that decide may ask for it all the same, for the reason
-// given.
+// Decisions about leadership, leases and fences are made on CLOCK_BOOTTIME, which goes on while the machine sleeps and
+// is never set: a jump of the time of day changes none of them (S10). These files of the packages that decide may ask
+// for it all the same, for the reason given.
 var wallClock = map[string]string{
 	"node/ackpath/ackpath.go":     "shows how far behind mysqld is",
 	"node/ackpath/rules.go":       "shows since when a commit rule is suspended",
@@ -51,7 +51,8 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip", "node/reads", "node/recovery", "node/lifecycle", "node/membership"} {
+	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip",
+		"node/reads", "node/recovery", "node/lifecycle", "node/membership"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -16,7 +16,8 @@ import (
 // docsIndex is where every page of docs must be reachable from.
 const docsIndex = "docs/README.md"
 
-// TestDocs: no link of a page leads nowhere, every page of docs is reachable from the index, and the site's menu names pages that are there.
+// TestDocs: no link of a page leads nowhere, every page of docs is reachable from the index, and the site's menu names
+// pages that are there.
 func TestDocs(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	pages := markdownPages(t, root)
@@ -59,7 +60,8 @@ func markdownPages(t *testing.T, root string) map[string]page {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root || slices.Contains([]string{"testdata", "dist", "site", "bin"}, d.Name())) {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != root ||
+			slices.Contains([]string{"testdata", "dist", "site", "bin"}, d.Name())) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) != ".md" {
@@ -201,7 +203,8 @@ func TestDocsCheck(t *testing.T) {
 		t.Error(got)
 	}
 	got := deadLinks(root, "docs/sub/x.md", pages)
-	if len(got) != 2 || !strings.Contains(got[0], "gone.md, which is not there") || !strings.Contains(got[1], "#nothing, which has no such heading") {
+	if len(got) != 2 || !strings.Contains(got[0], "gone.md, which is not there") ||
+		!strings.Contains(got[1], "#nothing, which has no such heading") {
 		t.Error(got)
 	}
 	if found := reachable(pages, "docs/README.md"); len(found) != 2 || found["docs/alone.md"] {
@@ -209,8 +212,8 @@ func TestDocsCheck(t *testing.T) {
 	}
 }
 
-// TestDocsVerbs: pages name only verbs that exist. docs/cli.md has all of trireme and docs/lab.md all of trireme-lab (tests of both keep
-// them complete).
+// TestDocsVerbs: pages name only verbs that exist. docs/cli.md has all of trireme and docs/lab.md all of trireme-lab
+// (tests of both keep them complete).
 func TestDocsVerbs(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	reference, err := os.ReadFile(filepath.Join(root, "docs/cli.md"))
@@ -241,7 +244,8 @@ func TestDocsVerbs(t *testing.T) {
 			t.Errorf("%s names %q, which is not in docs/lab.md", name, unknown)
 		}
 	}
-	for text, want := range map[string]int{"`trireme cert gaps`": 1, "    $ trireme gone\n": 1, "`trireme cert ca --pem`\n    trireme add n2\nthe trireme of old": 0} {
+	for text, want := range map[string]int{"`trireme cert gaps`": 1, "    $ trireme gone\n": 1,
+		"`trireme cert ca --pem`\n    trireme add n2\nthe trireme of old": 0} {
 		if got := unknownVerbs("trireme", text, verbs); len(got) != want {
 			t.Errorf("%q: %q, want %d", text, got, want)
 		}
@@ -251,7 +255,8 @@ func TestDocsVerbs(t *testing.T) {
 // verbsOf the reference of a program: those that have verbs of their own, with these.
 func verbsOf(program, reference string) map[string][]string {
 	verbs := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^### `+program+` ([a-z-]+)(?: ([a-z-]+))?$`).FindAllStringSubmatch(reference, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### `+program+` ([a-z-]+)(?: ([a-z-]+))?$`).
+		FindAllStringSubmatch(reference, -1) {
 		below := verbs[m[1]]
 		if m[2] != "" {
 			below = append(below, m[2])
@@ -263,7 +268,8 @@ func verbsOf(program, reference string) map[string][]string {
 
 // namedVerb is a command of a program at the beginning of a code span or of an indented line.
 func namedVerb(program string) *regexp.Regexp {
-	return regexp.MustCompile("(?m)(?:`|^    +(?:\\$ |# |[a-z0-9]+\\$ )?)(?:sudo bin/|bin/)?" + program + " ([a-z][a-z-]*)(?: ([a-z][a-z-]*)\\b)?")
+	return regexp.MustCompile("(?m)(?:`|^    +(?:\\$ |# |[a-z0-9]+\\$ )?)(?:sudo bin/|bin/)?" + program +
+		" ([a-z][a-z-]*)(?: ([a-z][a-z-]*)\\b)?")
 }
 
 func unknownVerbs(program, text string, verbs map[string][]string) (unknown []string) {

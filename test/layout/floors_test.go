@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// floor is a level of the product. What is below its folder stands on it, and the packages that have not moved there yet.
+// floor is a level of the product. What is below its folder stands on it, and the packages that have not moved there
+// yet.
 type floor struct {
 	folder, what string
 	packages     []string
@@ -20,8 +21,10 @@ type floor struct {
 // floors from the bottom up. A package imports those of floors below its own.
 var floors = []floor{
 	{"base", "leaves", []string{"ask", "config", "datacache", "failpoint", "mutant", "nbio", "pki", "rule", "systemd"}},
-	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire", "sqlkind"}},
-	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs", "transport"}},
+	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire",
+		"sqlkind"}},
+	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs",
+		"transport"}},
 	{"api", "what members, people and programs say to each other", []string{"api"}},
 	{"node/gossip", "what members know of each other", []string{"node/gossip"}},
 	{"node", "organs of a member", nil},
@@ -100,9 +103,11 @@ func checkFloors(p pkg, used map[string]bool) (problems []string) {
 		case at >= own && slices.Contains(exceptions, pair):
 			used[pair] = true
 		case at > own:
-			problems = append(problems, fmt.Sprintf("%s imports %s, which is on a floor above it (%s)", name, other, floors[at].what))
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is on a floor above it (%s)", name, other,
+				floors[at].what))
 		case at == own:
-			problems = append(problems, fmt.Sprintf("%s imports %s, which is on the same floor (%s)", name, other, floors[at].what))
+			problems = append(problems, fmt.Sprintf("%s imports %s, which is on the same floor (%s)", name, other,
+				floors[at].what))
 		}
 	}
 	return problems
@@ -127,18 +132,21 @@ func TestFloorsCheck(t *testing.T) {
 		{"internal/new", "internal/gtid", "new is on no floor"},
 		{"internal/node", "internal/new", "new, which is on no floor"},
 	} {
-		got := strings.Join(checkFloors(pkg{ImportPath: module + c.name, Imports: []string{"os", module + c.imported}}, map[string]bool{}), "\n")
+		got := strings.Join(checkFloors(pkg{ImportPath: module + c.name, Imports: []string{"os", module + c.imported}},
+			map[string]bool{}), "\n")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s imports %s: %q, want %q", c.name, c.imported, got, c.want)
 		}
 	}
 }
 
-// TestProductHasNoInit: nothing in the program runs before main does, so that none of its packages can take a process over.
+// TestProductHasNoInit: nothing in the program runs before main does, so that none of its packages can take a process
+// over.
 func TestProductHasNoInit(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	seen := 0
-	for _, line := range strings.Split(strings.TrimSpace(goTool(t, root, "list", "-deps", "-f", "{{.ImportPath}} {{.Dir}} {{join .GoFiles \" \"}}", "./cmd/trireme")), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(goTool(t, root, "list", "-deps", "-f",
+		"{{.ImportPath}} {{.Dir}} {{join .GoFiles \" \"}}", "./cmd/trireme")), "\n") {
 		f := strings.Fields(line)
 		if !strings.HasPrefix(f[0], module) {
 			continue

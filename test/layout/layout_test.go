@@ -30,13 +30,14 @@ type row struct {
 
 // impureImports must not be imported by a pure package, nor what lies below them.
 var impureImports = []string{
-	"os", "net", "syscall", "log", "io/fs", "io/ioutil", "math/rand", "crypto/rand", "database/sql", "plugin", "runtime", "testing", "golang.org/x/sys",
-	"unsafe",
+	"os", "net", "syscall", "log", "io/fs", "io/ioutil", "math/rand", "crypto/rand", "database/sql", "plugin", "runtime",
+	"testing", "golang.org/x/sys", "unsafe",
 }
 
 // clock lists what makes package time impure; durations and points in time that are passed in are not.
 var clock = map[string]bool{
-	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true, "Tick": true, "NewTimer": true, "NewTicker": true,
+	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true, "Tick": true,
+	"NewTimer": true, "NewTicker": true,
 }
 
 // pureForeign lists the packages of other modules that pure packages may import, with the reason why that is pure.
@@ -259,11 +260,13 @@ func goTool(t *testing.T, dir string, args ...string) string {
 
 // TestCheck shows that each rule can fail.
 func TestCheck(t *testing.T) {
-	table, err := parseTable("x\n## Packages\n\n| package | what |\n|-|-|\n| cmd/c | top |\n| internal/a | |\n| internal/p P, internal/q P | |\n\n## Next\n| internal/z | |\n")
+	table, err :=
+		parseTable("x\n## Packages\n\n| package | what |\n|-|-|\n| cmd/c | top |\n| internal/a | |\n| internal/p P, internal/q P | |\n\n## Next\n| internal/z | |\n")
 	if err != nil || len(table) != 4 || !table["internal/q"].pure || table["internal/a"].pure {
 		t.Fatal(table, err)
 	}
-	for _, doc := range []string{"", "\n## Packages\n", "\n## Packages\n| internal/A | |", "\n## Packages\n| internal/a | |\n| internal/a | |"} {
+	for _, doc := range []string{"", "\n## Packages\n", "\n## Packages\n| internal/A | |",
+		"\n## Packages\n| internal/a | |\n| internal/a | |"} {
 		if _, err := parseTable(doc); err == nil {
 			t.Errorf("%q is taken for a table", doc)
 		}
@@ -280,11 +283,16 @@ func TestCheck(t *testing.T) {
 		{pkg{ImportPath: module + "internal/new"}, []string{"internal/new is not in the table"}},
 		{pkg{ImportPath: module + "cmd/c", Imports: []string{"os", module + "internal/a", module + "internal/p"}}, nil},
 		{pkg{ImportPath: module + "internal/a/sub", Imports: []string{"os", module + "internal/a"}}, nil},
-		{pkg{ImportPath: module + "internal/p/sub", Imports: []string{"os", module + "internal/a"}}, []string{"imports os", "imports internal/a, which stands above"}},
-		{pkg{ImportPath: module + "internal/a", Imports: []string{module + "cmd/c", module + "internal/new"}}, []string{"imports cmd/c, which stands above", "internal/new, which is not in the table"}},
-		{pkg{ImportPath: module + "internal/p", Imports: []string{module + "internal/q", "fmt", "time", "github.com/klauspost/compress/zstd"}}, nil},
-		{pkg{ImportPath: module + "internal/p", Imports: []string{"os", "net/http", "math/rand/v2", "example.com/x"}}, []string{"imports os", "imports net/http", "imports math/rand/v2", "imports example.com/x"}},
-		{pkg{ImportPath: module + "internal/q", Dir: dir, GoFiles: []string{"p.go"}}, []string{"starts a goroutine (p.go:4)", "uses time.Sleep (p.go:4)"}},
+		{pkg{ImportPath: module + "internal/p/sub", Imports: []string{"os", module + "internal/a"}},
+			[]string{"imports os", "imports internal/a, which stands above"}},
+		{pkg{ImportPath: module + "internal/a", Imports: []string{module + "cmd/c", module + "internal/new"}},
+			[]string{"imports cmd/c, which stands above", "internal/new, which is not in the table"}},
+		{pkg{ImportPath: module + "internal/p", Imports: []string{module + "internal/q", "fmt", "time",
+			"github.com/klauspost/compress/zstd"}}, nil},
+		{pkg{ImportPath: module + "internal/p", Imports: []string{"os", "net/http", "math/rand/v2", "example.com/x"}},
+			[]string{"imports os", "imports net/http", "imports math/rand/v2", "imports example.com/x"}},
+		{pkg{ImportPath: module + "internal/q", Dir: dir, GoFiles: []string{"p.go"}},
+			[]string{"starts a goroutine (p.go:4)", "uses time.Sleep (p.go:4)"}},
 	} {
 		got := check(test.p, table)
 		if len(got) != len(test.want) {

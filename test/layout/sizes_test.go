@@ -101,7 +101,8 @@ func TestSizes(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || d.Name() == "testdata" || name == "bin" || name == "test"):
+		case d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || d.Name() == "testdata" || name == "bin" ||
+			name == "test"):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
 			return nil

@@ -18,8 +18,8 @@ var update = flag.Bool("update", false, "write the samples of internal/binlog")
 //
 //	go test ./test/mysql -run TestUpdateBinlogSamples -update && go test ./internal/binlog -run TestGolden -update
 //
-// It runs testdata/scripts/*.sql there on a server, each from RESET BINARY LOGS AND GTIDS on. For every binary log file of a script it
-// keeps the file as SCRIPT-N.binlog, and what SHOW BINLOG EVENTS says about it as SCRIPT-N.events.
+// It runs testdata/scripts/*.sql there on a server, each from RESET BINARY LOGS AND GTIDS on. For every binary log file
+// of a script it keeps the file as SCRIPT-N.binlog, and what SHOW BINLOG EVENTS says about it as SCRIPT-N.events.
 func TestUpdateBinlogSamples(t *testing.T) {
 	if !*update {
 		t.Skip("only with -update")

@@ -145,7 +145,8 @@ func (s *entries) trx(t trxEvents) {
 	}
 }
 
-// TestMysqlbinlog prints a log with the vendor's program and replays the text into an empty server: it must end up the same.
+// TestMysqlbinlog prints a log with the vendor's program and replays the text into an empty server: it must end up the
+// same.
 func TestMysqlbinlog(t *testing.T) {
 	a := testkit.StartServer(t, "--server-id=101", "--performance-schema=OFF")
 	a.Script(workload)
@@ -193,7 +194,8 @@ func TestMysqlbinlog(t *testing.T) {
 		testkit.Tool(t, "", "mysqlbinlog", "--no-defaults", "-v", f)
 	}
 	check(t, l.Close())
-	closed := testkit.Tool(t, "", "mysqlbinlog", append([]string{"--no-defaults", "--verify-binlog-checksum"}, files...)...)
+	closed := testkit.Tool(t, "", "mysqlbinlog", append([]string{"--no-defaults", "--verify-binlog-checksum"},
+		files...)...)
 	if a, b := withoutFiller(text), withoutFiller(closed); a != b {
 		t.Error("an open log prints differently from a closed one")
 	}
@@ -209,12 +211,14 @@ func TestMysqlbinlog(t *testing.T) {
 
 // withoutFiller drops what mysqlbinlog prints for ignorable events: the last one of an open segment is a filler.
 func withoutFiller(text string) string {
-	return regexp.MustCompile(`(?m)^(# at \d+\n#.*Ignorable\n)?# Unrecognized ignorable event.*\n`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`(?m)^(# at \d+\n#.*Ignorable\n)?# Unrecognized ignorable event.*\n`).
+		ReplaceAllString(text, "")
 }
 
 // TestMysqlbinlogRefusesEncrypted: it says what the file is, instead of printing nothing.
 func TestMysqlbinlogRefusesEncrypted(t *testing.T) {
-	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "raftlog", "testdata", "encrypted", "v1", "0000000000000001.log")).CombinedOutput()
+	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "raftlog", "testdata",
+		"encrypted", "v1", "0000000000000001.log")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "encrypted") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -15,12 +15,13 @@ import (
 
 const comChangeUser = 0x11
 
-// routerAnonymous: a session of the anonymous account, ”@'%', may do through every port what it may at the server itself, and ends no session of others.
+// routerAnonymous: a session of the anonymous account, ”@'%', may do through every port what it may at the server
+// itself, and ends no session of others.
 func routerAnonymous(t *testing.T, addr, root string) {
 	const password = "nobody-Pass-1"
 	db := open(t, addr, root, "")
-	for _, q := range []string{"CREATE DATABASE free", "CREATE TABLE free.t (i INT)", "CREATE USER ''@'%' IDENTIFIED BY '" + password + "'",
-		"GRANT SELECT, INSERT ON free.* TO ''@'%'"} {
+	for _, q := range []string{"CREATE DATABASE free", "CREATE TABLE free.t (i INT)",
+		"CREATE USER ''@'%' IDENTIFIED BY '" + password + "'", "GRANT SELECT, INSERT ON free.* TO ''@'%'"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatalf("%s: %v", q, err)
 		}
@@ -30,7 +31,8 @@ func routerAnonymous(t *testing.T, addr, root string) {
 			t.Error(err)
 		}
 	})
-	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit})
+	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{},
+		HoldTimeout: limit})
 	epoch := 0
 	move := func() {
 		epoch++
@@ -42,10 +44,12 @@ func routerAnonymous(t *testing.T, addr, root string) {
 		other := userClient(t, to, "root", root) // whom it may not kill
 		victim := other.do("SELECT CONNECTION_ID()").rows[0]
 		c, twin := userClient(t, to, user, password), userClient(t, to, user, password)
-		for _, q := range []string{"SELECT CURRENT_USER(), 1", "SELECT USER()", "SHOW GRANTS", "INSERT INTO free.t VALUES (1)", "SELECT COUNT(*) > 0 FROM free.t",
-			"DELETE FROM free.t", "USE free", "SELECT COUNT(*) > 0 FROM t", "SHOW TRIREME STATUS", "KILL QUERY " + victim, "KILL " + victim,
-			"KILL QUERY " + twin.do("SELECT CONNECTION_ID()").rows[0], "move", "SELECT CURRENT_USER()", "INSERT INTO t VALUES (2)",
-			"SELECT COUNT(*) > 1 FROM t", "reset", "SELECT CURRENT_USER()", "SELECT COUNT(*) > 1 FROM t"} {
+		for _, q := range []string{"SELECT CURRENT_USER(), 1", "SELECT USER()", "SHOW GRANTS",
+			"INSERT INTO free.t VALUES (1)", "SELECT COUNT(*) > 0 FROM free.t", "DELETE FROM free.t", "USE free",
+			"SELECT COUNT(*) > 0 FROM t", "SHOW TRIREME STATUS", "KILL QUERY " + victim, "KILL " + victim,
+			"KILL QUERY " + twin.do("SELECT CONNECTION_ID()").rows[0], "move", "SELECT CURRENT_USER()",
+			"INSERT INTO t VALUES (2)", "SELECT COUNT(*) > 1 FROM t", "reset", "SELECT CURRENT_USER()",
+			"SELECT COUNT(*) > 1 FROM t"} {
 			if q != "move" {
 				said = append(said, fmt.Sprint(strings.TrimRight(q, "0123456789"), ": ", c.do(q))) // ids differ
 			} else if moves {
@@ -56,12 +60,14 @@ func routerAnonymous(t *testing.T, addr, root string) {
 		for _, to := range []struct{ user, password string }{{"root", root}, {user, password}, {"root", "wrong"}} {
 			code := c.changeUser(to.user, to.password)
 			if said = append(said, fmt.Sprint("as ", to.user, ": ", code)); code == 0 {
-				said = append(said, c.do("SELECT CURRENT_USER()").String(), c.do("SELECT COUNT(*) > 1 FROM free.t").String(), c.do("DELETE FROM free.t WHERE i = 3").String())
+				said = append(said, c.do("SELECT CURRENT_USER()").String(), c.do("SELECT COUNT(*) > 1 FROM free.t").String(),
+					c.do("DELETE FROM free.t WHERE i = 3").String())
 			}
 		}
 		// And as another account, that becomes this one.
 		c = userClient(t, to, "root", root)
-		said = append(said, fmt.Sprint(c.changeUser(user, password)), c.do("SELECT CURRENT_USER()").String(), c.do("DELETE FROM free.t").String())
+		said = append(said, fmt.Sprint(c.changeUser(user, password)), c.do("SELECT CURRENT_USER()").String(),
+			c.do("DELETE FROM free.t").String())
 		if got := other.do("SELECT 'alive'"); !slices.Equal(got.rows, []string{"alive"}) {
 			t.Errorf("%s: the other session: %s", to, got)
 		}
@@ -88,7 +94,8 @@ func userClient(t *testing.T, addr, user, password string) *newest {
 	conn := mysqlwire.NewConn(c, 0)
 	login := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: user,
 		Capabilities: mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapQueryAttributes | mysqlwire.CapDeprecateEOF}
-	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
+	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password,
+		mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
 		t.Fatalf("%s as %q: %v", addr, user, err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })

@@ -70,9 +70,9 @@ func (c cursorClient) answers(addr, text string) string {
 	}
 	id, out := byte(0), bytes.Buffer{}
 	prepare := append([]byte{comStmtPrepare}, text...)
-	for i, name := range []string{"prepare", "execute", "fetch 1", "cursor", "fetch 1", "execute", "fetch 1", "execute", "reset",
-		"cursor", "cursor", "fetch 1", "execute", "execute", "fetch 9", "cursor", "fetch 9", "execute", "cursor", "execute",
-		"cursor", "fetch 2", "reset", "fetch 1", "execute"} {
+	for i, name := range []string{"prepare", "execute", "fetch 1", "cursor", "fetch 1", "execute", "fetch 1", "execute",
+		"reset", "cursor", "cursor", "fetch 1", "execute", "execute", "fetch 9", "cursor", "fetch 9", "execute", "cursor",
+		"execute", "cursor", "fetch 2", "reset", "fetch 1", "execute"} {
 		command := map[string][]byte{
 			"prepare": prepare,
 			"execute": {comStmtExecute, id, 0, 0, 0, 0, 1, 0, 0, 0},

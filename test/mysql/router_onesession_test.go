@@ -11,10 +11,13 @@ import (
 	"trireme/internal/router"
 )
 
-// routerOneSession compares a session on the splitting port, which uses two sessions of the server, with one on a single server.
+// routerOneSession compares a session on the splitting port, which uses two sessions of the server, with one on a
+// single server.
 func routerOneSession(t *testing.T, addr, root string) {
-	r := start(t, router.Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
-	leader, follower := router.Target{Name: "n1", Addr: addr, Epoch: "1"}, router.Target{Name: "n2", Addr: addr, Epoch: "1"}
+	r := start(t, router.Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t),
+		Reads: oneServer{}})
+	leader, follower := router.Target{Name: "n1", Addr: addr, Epoch: "1"},
+		router.Target{Name: "n2", Addr: addr, Epoch: "1"}
 	turn := func(epoch string) {
 		leader.Epoch, follower.Epoch = epoch, epoch
 		r.SetView(router.View{RW: &leader, RO: []router.Target{follower}})
@@ -45,7 +48,8 @@ func routerOneSession(t *testing.T, addr, root string) {
 
 	// A session has the global values of its beginning, as an account without privileges, too.
 	d := conn(direct)
-	run(t, d, "CREATE USER weak@'127.0.0.1' IDENTIFIED BY '"+root+"'", "SET GLOBAL time_zone = '+02:00', sql_mode = 'PIPES_AS_CONCAT', group_concat_max_len = 4")
+	run(t, d, "CREATE USER weak@'127.0.0.1' IDENTIFIED BY '"+root+"'",
+		"SET GLOBAL time_zone = '+02:00', sql_mode = 'PIPES_AS_CONCAT', group_concat_max_len = 4")
 	weak, err := sql.Open("mysql", fmt.Sprintf("weak:%s@tcp(%s)/", root, r.SplitAddr()))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +59,8 @@ func routerOneSession(t *testing.T, addr, root string) {
 	run(t, d, "SET GLOBAL time_zone = DEFAULT, sql_mode = DEFAULT, group_concat_max_len = DEFAULT")
 	for _, c := range []*sql.Conn{c, w} {
 		onFollower("settings", func() {
-			gives(c, "120 12 aaaa", "SELECT CONCAT_WS(' ', TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(), NOW()), '1' || '2', GROUP_CONCAT(x)) FROM (SELECT 'aaaaaa' x) y")
+			gives(c, "120 12 aaaa",
+				"SELECT CONCAT_WS(' ', TIMESTAMPDIFF(MINUTE, UTC_TIMESTAMP(), NOW()), '1' || '2', GROUP_CONCAT(x)) FROM (SELECT 'aaaaaa' x) y")
 		})
 	}
 
@@ -69,9 +74,11 @@ func routerOneSession(t *testing.T, addr, root string) {
 	onFollower("diagnostics", func() { gives(c, "0", "SELECT CAST('x' AS SIGNED)") })
 	gives(c, "1", "SHOW COUNT(*) WARNINGS")
 
-	// GET DIAGNOSTICS tells of a read, and later statements at both servers see what it set: the same, of the same types, as on one server.
+	// GET DIAGNOSTICS tells of a read, and later statements at both servers see what it set: the same, of the same types,
+	// as on one server.
 	const types = "SELECT CONCAT_WS('|', @n, @r, @e, @p, @c, IFNULL(@none, 'null'), COLLATION(@p), COERCIBILITY(@p), @r < 0, JSON_ARRAY(@n, @r, @e, @p))"
-	for _, read := range []string{"SELECT CAST('\xc3\xa9' AS SIGNED), 1/0 FROM (SELECT 1 UNION SELECT 2) x", "SELECT 1", "SELECT nix FROM (SELECT 1) x"} {
+	for _, read := range []string{"SELECT CAST('\xc3\xa9' AS SIGNED), 1/0 FROM (SELECT 1 UNION SELECT 2) x", "SELECT 1",
+		"SELECT nix FROM (SELECT 1) x"} {
 		for _, charset := range []string{"utf8mb4", "latin1", "utf8mb3 COLLATE utf8mb3_bin"} {
 			said := [2][]string{}
 			for i, c := range []*sql.Conn{conn(direct), conn(split)} {

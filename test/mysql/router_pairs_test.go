@@ -24,8 +24,9 @@ import (
 
 const pairsPassword = "pairs-Pass-1"
 
-// TestPairs: whatever a client sends, each answer goes to its own command. After each random command comes one that the router answers and one
-// that mysqld answers: if the router takes an answer for another command's, the last one stays away. 5 s, in its long form 5 minutes.
+// TestPairs: whatever a client sends, each answer goes to its own command. After each random command comes one that the
+// router answers and one that mysqld answers: if the router takes an answer for another command's, the last one stays
+// away. 5 s, in its long form 5 minutes.
 func TestPairs(t *testing.T) {
 	during := 5 * time.Second
 	if needs.IsLong() {
@@ -37,8 +38,10 @@ func TestPairs(t *testing.T) {
 		"CREATE USER app IDENTIFIED BY '" + pairsPassword + "'", "GRANT ALL ON d.* TO app"} {
 		server.Exec(q)
 	}
-	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit, DialTimeout: limit})
-	r.SetView(router.View{RW: &router.Target{Name: "n1", Addr: server.Addr(), Epoch: "1"}, RO: []router.Target{{Name: "n2", Addr: server.Addr(), Epoch: "1"}}})
+	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{},
+		HoldTimeout: limit, DialTimeout: limit})
+	r.SetView(router.View{RW: &router.Target{Name: "n1", Addr: server.Addr(), Epoch: "1"},
+		RO: []router.Target{{Name: "n2", Addr: server.Addr(), Epoch: "1"}}})
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	var commands, sessions atomic.Int64
@@ -70,7 +73,8 @@ func (g pairGenerator) session(to string) (n int, err error) {
 	}
 	defer nc.Close()
 	c, err := g.login(nc)
-	if errors.Is(err, io.EOF) && time.Since(began) > 5*time.Second { // a machine with too much to do did not end it in the 10 s that a login has
+	// a machine with too much to do did not end it in the 10 s that a login has
+	if errors.Is(err, io.EOF) && time.Since(began) > 5*time.Second {
 		return 0, nil
 	}
 	if err != nil {
@@ -115,7 +119,8 @@ func (g pairGenerator) login(nc net.Conn) (net.Conn, error) {
 func inStep(c net.Conn, command []byte, n int) (ended bool, err error) {
 	mark := fmt.Sprintf("mark-%d", n)
 	var all []byte
-	for _, p := range [][]byte{command, []byte("\x03SELECT @@trireme_consistency"), []byte("\x03SELECT '" + mark + "' FROM d.t RIGHT JOIN (SELECT 1) x ON FALSE")} {
+	for _, p := range [][]byte{command, []byte("\x03SELECT @@trireme_consistency"),
+		[]byte("\x03SELECT '" + mark + "' FROM d.t RIGHT JOIN (SELECT 1) x ON FALSE")} {
 		all = append(all, mysqlwire.AppendPacket(nil, 0, p)...)
 	}
 	_ = c.SetDeadline(time.Now().Add(limit))
@@ -162,8 +167,9 @@ func (g pairGenerator) command() []byte {
 			p[i] = byte(g.IntN(3))
 		}
 	}
-	texts := []string{"SELECT 1", "INSERT INTO d.t (v) VALUES ('x')", "START TRANSACTION", "COMMIT", "CALL d.p()", "SELECT * FROM d.missing", "", "SET @x = 1",
-		"SELECT 1; SELECT 2", "SET time_zone = '+02:00'", "USE d", "SELECT * FROM d.t LIMIT 3", "START TRANSACTION READ ONLY", "SHOW WARNINGS", "DO SLEEP(0)",
+	texts := []string{"SELECT 1", "INSERT INTO d.t (v) VALUES ('x')", "START TRANSACTION", "COMMIT", "CALL d.p()",
+		"SELECT * FROM d.missing", "", "SET @x = 1", "SELECT 1; SELECT 2", "SET time_zone = '+02:00'", "USE d",
+		"SELECT * FROM d.t LIMIT 3", "START TRANSACTION READ ONLY", "SHOW WARNINGS", "DO SLEEP(0)",
 		"GET DIAGNOSTICS @n = NUMBER", "GET DIAGNOSTICS CONDITION @n @p = MESSAGE_TEXT"}
 	text := texts[g.IntN(len(texts))]
 	switch g.IntN(10) {
@@ -173,7 +179,8 @@ func (g pairGenerator) command() []byte {
 		return append([]byte{0x16}, "SELECT ? FROM d.t"...)
 	case 3: // of a statement that there is, as far as it goes
 		commands := []byte{0x17, 0x18, 0x19, 0x1a, 0x1c}
-		whole := append([]byte{commands[g.IntN(len(commands))], byte(1 + g.IntN(3)), 0, 0, 0, byte(g.IntN(2)), 1, 0, 0, 0, 0, 1, 8, 0}, p...)
+		whole := append([]byte{commands[g.IntN(len(commands))], byte(1 + g.IntN(3)), 0, 0, 0, byte(g.IntN(2)), 1, 0, 0, 0, 0,
+			1, 8, 0}, p...)
 		return whole[:1+g.IntN(len(whole))]
 	case 4: // more than the server takes
 		return append([]byte{0x18, byte(1 + g.IntN(3)), 0, 0, 0, 0, 0}, make([]byte, 500+g.IntN(9000))...)
@@ -182,7 +189,8 @@ func (g pairGenerator) command() []byte {
 	}
 	for {
 		c := byte(g.IntN(0x20))
-		if !bytes.Contains([]byte{0, 1, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x1e}, []byte{c}) { // the end, and what is passed on as bytes
+		// the end, and what is passed on as bytes
+		if !bytes.Contains([]byte{0, 1, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x1e}, []byte{c}) {
 			return append([]byte{c}, p...)
 		}
 	}

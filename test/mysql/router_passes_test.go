@@ -16,7 +16,8 @@ import (
 	"trireme/internal/router"
 )
 
-// routerPasses is a real server behind the router: whatever the protocol has to offer goes through, because nothing is looked at.
+// routerPasses is a real server behind the router: whatever the protocol has to offer goes through, because nothing is
+// looked at.
 func routerPasses(t *testing.T, addr, root string) {
 	socket := filepath.Join(t.TempDir(), "rw")
 	r := start(t, router.Config{HoldTimeout: 200 * time.Millisecond, RWSocket: socket})
@@ -25,7 +26,8 @@ func routerPasses(t *testing.T, addr, root string) {
 	t.Run("no leader", func(t *testing.T) {
 		db := open(t, r.RWAddr(), root, "")
 		var e *mysql.MySQLError
-		if err := db.PingContext(t.Context()); !errors.As(err, &e) || e.Number != 1290 || !strings.Contains(e.Message, "no leader accepts writes") {
+		if err := db.PingContext(t.Context()); !errors.As(err, &e) || e.Number != 1290 ||
+			!strings.Contains(e.Message, "no leader accepts writes") {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -61,7 +63,8 @@ func routerPasses(t *testing.T, addr, root string) {
 	t.Run("cut", func(t *testing.T) { cutStatement(t, r, open(t, r.RWAddr(), root, "")) })
 }
 
-// throughAndBack sends a prepared statement with a parameter beyond one packet of 16 MiB, and several results in one answer.
+// throughAndBack sends a prepared statement with a parameter beyond one packet of 16 MiB, and several results in one
+// answer.
 func throughAndBack(t *testing.T, db *sql.DB) {
 	stmt, err := db.PrepareContext(t.Context(), "SELECT SHA2(?, 256), ? + 1, ?")
 	if err != nil {
@@ -106,13 +109,15 @@ func loadData(t *testing.T, db *sql.DB) {
 		return &b
 	})
 	defer mysql.DeregisterReaderHandler("numbers")
-	for _, q := range []string{"DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "CREATE TABLE d.numbers (i INT PRIMARY KEY)", "LOAD DATA LOCAL INFILE 'Reader::numbers' INTO TABLE d.numbers"} {
+	for _, q := range []string{"DROP DATABASE IF EXISTS d", "CREATE DATABASE d",
+		"CREATE TABLE d.numbers (i INT PRIMARY KEY)", "LOAD DATA LOCAL INFILE 'Reader::numbers' INTO TABLE d.numbers"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var sum int
-	if err := db.QueryRowContext(t.Context(), "SELECT SUM(i) FROM d.numbers").Scan(&sum); err != nil || sum != lines*(lines-1)/2 {
+	if err := db.QueryRowContext(t.Context(), "SELECT SUM(i) FROM d.numbers").Scan(&sum); err != nil ||
+		sum != lines*(lines-1)/2 {
 		t.Errorf("sum %d, %v", sum, err)
 	}
 }

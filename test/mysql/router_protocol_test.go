@@ -43,31 +43,35 @@ type way struct {
 	followed   bool
 }
 
-// routerProtocol: what newer clients ask of the protocol, query attributes and session tracking, is had through every port, whether sessions are followed
-// or passed on, as it is had from the server itself.
+// routerProtocol: what newer clients ask of the protocol, query attributes and session tracking, is had through every
+// port, whether sessions are followed or passed on, as it is had from the server itself.
 func routerProtocol(t *testing.T, addr, root string) {
 	db := open(t, addr, root, "")
-	for _, q := range []string{"INSTALL COMPONENT 'file://component_query_attributes'", "CREATE DATABASE tracked", "CREATE TABLE tracked.t (i INT AUTO_INCREMENT PRIMARY KEY)"} {
+	for _, q := range []string{"INSTALL COMPONENT 'file://component_query_attributes'", "CREATE DATABASE tracked",
+		"CREATE TABLE tracked.t (i INT AUTO_INCREMENT PRIMARY KEY)"} {
 		if _, err := db.ExecContext(t.Context(), q); err != nil {
 			t.Fatalf("%s: %v", q, err)
 		}
 	}
 	reads := &watchedReads{}
-	follows := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: reads, HoldTimeout: limit,
-		OwnWritesTimeout: 100 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
+	follows := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: reads,
+		HoldTimeout: limit, OwnWritesTimeout: 100 * time.Millisecond, ConsistencyTimeout: 300 * time.Millisecond})
 	passes := start(t, router.Config{HoldTimeout: limit})
 	epoch := 0
 	move := func() {
 		epoch++
-		v := router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: fmt.Sprintf("%d/1", epoch)}, RO: []router.Target{{Name: "n2", Addr: addr, Epoch: fmt.Sprint(epoch)}}}
+		v := router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: fmt.Sprintf("%d/1", epoch)},
+			RO: []router.Target{{Name: "n2", Addr: addr, Epoch: fmt.Sprint(epoch)}}}
 		follows.SetView(v)
 		passes.SetView(v)
 	}
 	move()
 	ways := []way{{"passed 6446", passes.RWAddr(), false}, {"passed 6447", passes.ROAddr(), false},
-		{"followed 6446", follows.RWAddr(), true}, {"followed 6447", follows.ROAddr(), true}, {"6450", follows.SplitAddr(), true}}
+		{"followed 6446", follows.RWAddr(), true}, {"followed 6447", follows.ROAddr(), true},
+		{"6450", follows.SplitAddr(), true}}
 	direct := tracking(newestClient(t, addr, root))
-	for _, want := range []string{"sql_mode=ANSI_QUOTES", "time_zone=+01:00", "schema tracked", "gtid +0", "gtid +1", "character_set_client=latin1"} {
+	for _, want := range []string{"sql_mode=ANSI_QUOTES", "time_zone=+01:00", "schema tracked", "gtid +0", "gtid +1",
+		"character_set_client=latin1"} {
 		if !strings.Contains(strings.Join(direct, "\n"), want) {
 			t.Errorf("the server itself does not tell %q: %q", want, direct)
 		}
@@ -116,23 +120,27 @@ func routerProtocol(t *testing.T, addr, root string) {
 // tracking has the server track what it can, does all sorts of things, and returns what each answer said.
 func tracking(c *newest) (said []string) {
 	for _, q := range []string{
-		"SET SESSION session_track_system_variables = '*'", "SET SESSION session_track_gtids = 'OWN_GTID'", "SET SESSION sql_mode = 'ANSI_QUOTES', time_zone = '+01:00'",
-		"USE tracked", "INSERT INTO t VALUES (NULL)", "SELECT 1", "SELECT COUNT(*) > 0 FROM t", "SET NAMES latin1", "SELECT 2", "BEGIN", "INSERT INTO t VALUES (NULL)", "COMMIT",
-		"SELECT 3", "schema mysql", "schema tracked", "SELEC", "DO 1", "BEGIN", "INSERT INTO t VALUES (NULL)", "CREATE TABLE t (i INT)", "DO 2", "SELECT 1; SET SESSION sql_mode = ''; INSERT INTO t VALUES (NULL); SELECT 2", "reset", "SELECT 4",
-		"SET SESSION session_track_gtids = 'OWN_GTID'", "INSERT INTO t VALUES (NULL)", "SELECT 5",
+		"SET SESSION session_track_system_variables = '*'", "SET SESSION session_track_gtids = 'OWN_GTID'",
+		"SET SESSION sql_mode = 'ANSI_QUOTES', time_zone = '+01:00'", "USE tracked", "INSERT INTO t VALUES (NULL)",
+		"SELECT 1", "SELECT COUNT(*) > 0 FROM t", "SET NAMES latin1", "SELECT 2", "BEGIN", "INSERT INTO t VALUES (NULL)",
+		"COMMIT", "SELECT 3", "schema mysql", "schema tracked", "SELEC", "DO 1", "BEGIN", "INSERT INTO t VALUES (NULL)",
+		"CREATE TABLE t (i INT)", "DO 2", "SELECT 1; SET SESSION sql_mode = ''; INSERT INTO t VALUES (NULL); SELECT 2",
+		"reset", "SELECT 4", "SET SESSION session_track_gtids = 'OWN_GTID'", "INSERT INTO t VALUES (NULL)", "SELECT 5",
 	} {
 		said = append(said, q+": "+c.do(q).String())
 	}
 	return said
 }
 
-// trackedBehind: what the router says to the next server, and to the other one on the splitting port, is not told to the client; what that says then, is.
+// trackedBehind: what the router says to the next server, and to the other one on the splitting port, is not told to
+// the client; what that says then, is.
 func trackedBehind(c *newest, move func()) {
 	c.t.Helper()
 	c.do("SET SESSION time_zone = '+02:00'")
 	c.do("USE tracked")
 	move()
-	for _, q := range []string{"SELECT 6", "SHOW COUNT(*) ERRORS", "SET @@trireme_consistency = 'EVENTUAL'", "SELECT @@trireme_consistency", "SELECT COUNT(*) > 0 FROM t"} {
+	for _, q := range []string{"SELECT 6", "SHOW COUNT(*) ERRORS", "SET @@trireme_consistency = 'EVENTUAL'",
+		"SELECT @@trireme_consistency", "SELECT COUNT(*) > 0 FROM t"} {
 		if got := c.do(q); got.code != 0 || len(got.told) > 0 {
 			c.t.Errorf("%s: %s, which the client has not asked for", q, got)
 		}
@@ -142,7 +150,8 @@ func trackedBehind(c *newest, move func()) {
 	}
 }
 
-// attributesThrough: the server is told what the client says of its statement, and the router takes what is meant for it.
+// attributesThrough: the server is told what the client says of its statement, and the router takes what is meant for
+// it.
 func attributesThrough(t *testing.T, c *newest, w way, reads *watchedReads) {
 	t.Helper()
 	if got := c.query("SELECT mysql_query_attribute_string('who')", "who", w.name); !slices.Equal(got.rows, []string{w.name}) {
@@ -154,7 +163,8 @@ func attributesThrough(t *testing.T, c *newest, w way, reads *watchedReads) {
 			t.Errorf("%s: %+v", level, got)
 		}
 	}
-	asked, late, wrong := int64(0), uint16(0), uint16(0) // docs/consistency.md: where a session is not followed it is only an attribute
+	// docs/consistency.md: where a session is not followed it is only an attribute
+	asked, late, wrong := int64(0), uint16(0), uint16(0)
 	if w.followed {
 		asked, late, wrong = 1, codeNotCurrent, codeParse
 	}
@@ -194,7 +204,8 @@ func newestClient(t *testing.T, addr, password string) *newest {
 	conn := mysqlwire.NewConn(c, 0)
 	login := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: "root",
 		Capabilities: mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapSessionTrack | mysqlwire.CapQueryAttributes | mysqlwire.CapDeprecateEOF | mysqlwire.CapMultiStatements | capMultiResults}
-	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
+	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password,
+		mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
@@ -365,7 +376,8 @@ func (c *newest) read() []byte {
 	return bytes.Clone(p)
 }
 
-// tracked reads what an OK packet tells of the session (https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_ok_packet.html).
+// tracked reads what an OK packet tells of the session
+// (https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_ok_packet.html).
 func (c *newest) tracked(p []byte) (status uint16, told []string) {
 	c.t.Helper()
 	_, p, _ = mysqlwire.Lenenc(p[1:]) // rows

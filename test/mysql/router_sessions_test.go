@@ -15,8 +15,8 @@ import (
 	"trireme/internal/router"
 )
 
-// routerSessions is a real server behind a router that follows sessions: everything goes through as it does without, and sessions go on
-// when the server's epoch changes, which cuts their connections.
+// routerSessions is a real server behind a router that follows sessions: everything goes through as it does without,
+// and sessions go on when the server's epoch changes, which cuts their connections.
 func routerSessions(t *testing.T, addr, root string) {
 	r := start(t, router.Config{HoldTimeout: 2 * time.Second, Sessions: true, TLS: testTLS(t)})
 	epoch := 0
@@ -62,7 +62,8 @@ func routerSessions(t *testing.T, addr, root string) {
 			}
 		}
 	})
-	t.Run("statement under way", func(t *testing.T) { statementUnderWay(t, open(t, addr, root, ""), connection(t, r, root, ""), move) })
+	t.Run("statement under way",
+		func(t *testing.T) { statementUnderWay(t, open(t, addr, root, ""), connection(t, r, root, ""), move) })
 }
 
 // connection is one session, kept.
@@ -87,8 +88,9 @@ func one(t *testing.T, c *sql.Conn, q string, args ...any) string {
 
 // carried has a session keep schema, variables, LAST_INSERT_ID() and prepared statements over three changes of servers.
 func carried(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
-	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "USE carried", "DROP TABLE IF EXISTS t", "CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)",
-		"SET SESSION sql_mode = 'ANSI_QUOTES'", "SET autocommit=0", "SET autocommit=1", "SET NAMES latin1", "INSERT INTO t (v) VALUES (7),(8)")
+	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "USE carried", "DROP TABLE IF EXISTS t",
+		"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)", "SET SESSION sql_mode = 'ANSI_QUOTES'",
+		"SET autocommit=0", "SET autocommit=1", "SET NAMES latin1", "INSERT INTO t (v) VALUES (7),(8)")
 	stmt, err := c.PrepareContext(t.Context(), "SELECT v + ? FROM t WHERE id = ?")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +103,8 @@ func carried(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
 		if err := stmt.QueryRowContext(t.Context(), 10, 2).Scan(&v); err != nil || v != 18 {
 			t.Fatalf("prepared statement: %d, %v", v, err)
 		}
-		if got := one(t, c, "SELECT CONCAT_WS(' ', DATABASE(), @@sql_mode, @@autocommit, @@character_set_client, LAST_INSERT_ID())"); got != "carried ANSI_QUOTES 1 latin1 1" {
+		if got := one(t, c,
+			"SELECT CONCAT_WS(' ', DATABASE(), @@sql_mode, @@autocommit, @@character_set_client, LAST_INSERT_ID())"); got != "carried ANSI_QUOTES 1 latin1 1" {
 			t.Fatalf("state %q", got)
 		}
 		now := one(t, c, "SELECT CONNECTION_ID()")
@@ -126,11 +129,12 @@ func carried(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
 
 // carriedTransaction loses its transaction, is told so in a way that drivers repeat, and goes on.
 func carriedTransaction(t *testing.T, r *router.Router, c *sql.Conn, move func()) {
-	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)", "DELETE FROM carried.x", "BEGIN",
-		"INSERT INTO carried.x VALUES (1)")
+	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)",
+		"DELETE FROM carried.x", "BEGIN", "INSERT INTO carried.x VALUES (1)")
 	move()
 	var e *mysql.MySQLError
-	if _, err := c.ExecContext(t.Context(), "COMMIT"); !errors.As(err, &e) || e.Number != 1213 || string(e.SQLState[:]) != "40001" {
+	if _, err := c.ExecContext(t.Context(), "COMMIT"); !errors.As(err, &e) || e.Number != 1213 ||
+		string(e.SQLState[:]) != "40001" {
 		t.Fatalf("error %v", err)
 	}
 	if n := one(t, c, "SELECT COUNT(*) FROM carried.x"); n != "0" {
@@ -139,10 +143,11 @@ func carriedTransaction(t *testing.T, r *router.Router, c *sql.Conn, move func()
 	run(t, c, "BEGIN", "INSERT INTO carried.x VALUES (1)", "COMMIT")
 }
 
-// behindAnError has its transaction committed by DDL that fails: it has none to lose then. What the error left is there to be shown.
+// behindAnError has its transaction committed by DDL that fails: it has none to lose then. What the error left is there
+// to be shown.
 func behindAnError(t *testing.T, c *sql.Conn, move func()) {
-	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)", "DELETE FROM carried.x", "BEGIN",
-		"INSERT INTO carried.x VALUES (1)")
+	run(t, c, "CREATE DATABASE IF NOT EXISTS carried", "CREATE TABLE IF NOT EXISTS carried.x (id INT PRIMARY KEY)",
+		"DELETE FROM carried.x", "BEGIN", "INSERT INTO carried.x VALUES (1)")
 	_, err := c.ExecContext(t.Context(), "CREATE TABLE carried.x (id INT)")
 	wantError(t, err, 1050)
 	if n := one(t, c, "SHOW COUNT(*) WARNINGS"); n != "1" {
@@ -189,12 +194,14 @@ func tiedSession(t *testing.T, c *sql.Conn, move func()) {
 	move()
 	_, err := c.ExecContext(t.Context(), "DO 1")
 	var e *mysql.MySQLError
-	if !(errors.As(err, &e) && strings.Contains(e.Message, "user variables") || errors.Is(err, mysql.ErrInvalidConn) || strings.Contains(fmt.Sprint(err), "bad connection")) {
+	if !(errors.As(err, &e) && strings.Contains(e.Message, "user variables") || errors.Is(err, mysql.ErrInvalidConn) ||
+		strings.Contains(fmt.Sprint(err), "bad connection")) {
 		t.Fatalf("error %v", err)
 	}
 }
 
-// heldWriters commit all the while the router is held, its server's connections are killed, and the view changes: none hears an error.
+// heldWriters commit all the while the router is held, its server's connections are killed, and the view changes: none
+// hears an error.
 func heldWriters(t *testing.T, r *router.Router, db *sql.DB, addr string, move func()) {
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"); err != nil {
 		t.Fatal(err)
@@ -264,15 +271,18 @@ func killedSession(t *testing.T, direct *sql.DB, c *sql.Conn) {
 	}
 }
 
-// statementUnderWay loses its server: what cannot have been committed is to be repeated, of the rest the client is told the truth.
+// statementUnderWay loses its server: what cannot have been committed is to be repeated, of the rest the client is told
+// the truth.
 func statementUnderWay(t *testing.T, direct *sql.DB, c *sql.Conn, move func()) {
 	sleeping := func() (n int) {
-		if err := direct.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'").Scan(&n); err != nil {
+		if err := direct.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	for q, want := range map[string]uint16{"SELECT SLEEP(30) FROM DUAL": 1213, "INSERT INTO d.w (v) SELECT SLEEP(30)": 3168} {
+	for q, want := range map[string]uint16{"SELECT SLEEP(30) FROM DUAL": 1213,
+		"INSERT INTO d.w (v) SELECT SLEEP(30)": 3168} {
 		if one(t, c, "SELECT 1") != "1" {
 			t.Fatal("the session does not go on")
 		}

@@ -24,11 +24,13 @@ func (oneServer) Live(context.Context) (api.ReadIndexView, error) {
 func (oneServer) Barrier(context.Context) (uint64, error)       { return 1, nil }
 func (oneServer) Applied(context.Context, string, uint64) error { return nil }
 
-// routerSplit is a real server behind the splitting port, as leader and as follower: everything goes through, and what a session has is had on
-// both sides.
+// routerSplit is a real server behind the splitting port, as leader and as follower: everything goes through, and what
+// a session has is had on both sides.
 func routerSplit(t *testing.T, addr, root string) {
-	r := start(t, router.Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}})
-	leader, follower := router.Target{Name: "n1", Addr: addr, Epoch: "1"}, router.Target{Name: "n2", Addr: addr, Epoch: "1"}
+	r := start(t, router.Config{HoldTimeout: limit, DialTimeout: limit, SplitListen: "127.0.0.1:0", TLS: testTLS(t),
+		Reads: oneServer{}})
+	leader, follower := router.Target{Name: "n1", Addr: addr, Epoch: "1"},
+		router.Target{Name: "n2", Addr: addr, Epoch: "1"}
 	r.SetView(router.View{RW: &leader, RO: []router.Target{follower}})
 	for name, params := range map[string]string{"plain": "", "TLS": "&tls=skip-verify", "compressed": "&compress=true"} {
 		t.Run(name, func(t *testing.T) { throughAndBack(t, open(t, r.SplitAddr(), root, params)) })
@@ -40,7 +42,8 @@ func routerSplit(t *testing.T, addr, root string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	run(t, c, "CREATE TABLE d.s (id INT PRIMARY KEY, v INT)", "USE d", "SET SESSION sql_mode = 'ANSI_QUOTES'", "INSERT INTO s VALUES (1, 10), (2, 20)")
+	run(t, c, "CREATE TABLE d.s (id INT PRIMARY KEY, v INT)", "USE d", "SET SESSION sql_mode = 'ANSI_QUOTES'",
+		"INSERT INTO s VALUES (1, 10), (2, 20)")
 	read, err := c.PrepareContext(t.Context(), "SELECT v + ? FROM s WHERE id = ?")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +96,8 @@ func routerSplit(t *testing.T, addr, root string) {
 		t.Errorf("a write in a read-only transaction: %v", err)
 	}
 	run(t, c, "COMMIT")
-	if _, err := c.ExecContext(t.Context(), "SET @@trireme_consistency = 'BEFORE', sql_mode = ''"); err == nil || !strings.Contains(err.Error(), "1193") {
+	if _, err := c.ExecContext(t.Context(), "SET @@trireme_consistency = 'BEFORE', sql_mode = ''"); err == nil ||
+		!strings.Contains(err.Error(), "1193") {
 		t.Errorf("a level that is not the router's to set: %v", err)
 	}
 }

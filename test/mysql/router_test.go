@@ -32,7 +32,8 @@ func TestRouter(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(t *testing.T, addr, password string)
-	}{{"passes", routerPasses}, {"sessions", routerSessions}, {"split", routerSplit}, {"one session", routerOneSession}, {"protocol", routerProtocol}, {"tracking", routerTracking}, {"anonymous", routerAnonymous}} {
+	}{{"passes", routerPasses}, {"sessions", routerSessions}, {"split", routerSplit}, {"one session", routerOneSession},
+		{"protocol", routerProtocol}, {"tracking", routerTracking}, {"anonymous", routerAnonymous}} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.Addr(), password) })
 	}
 }
@@ -50,7 +51,9 @@ func start(t *testing.T, cfg router.Config) *router.Router {
 
 func open(t *testing.T, addr, password, params string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?multiStatements=true&maxAllowedPacket=67108864&allowFallbackToPlaintext=false%s", password, addr, params))
+	db, err := sql.Open("mysql",
+		fmt.Sprintf("root:%s@tcp(%s)/?multiStatements=true&maxAllowedPacket=67108864&allowFallbackToPlaintext=false%s",
+			password, addr, params))
 	if err != nil {
 		t.Fatal(err)
 	}

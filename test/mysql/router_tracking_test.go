@@ -23,8 +23,9 @@ type exchange struct {
 	text    string
 }
 
-// routerTracking: with session tracking a client gets, packet by packet and byte by byte, what it gets of the server itself, however much there is
-// to tell and behind whatever error. Not among the commands is what docs/router.md names: on 6450 a READ ONLY transaction that is committed implicitly.
+// routerTracking: with session tracking a client gets, packet by packet and byte by byte, what it gets of the server
+// itself, however much there is to tell and behind whatever error. Not among the commands is what docs/router.md names:
+// on 6450 a READ ONLY transaction that is committed implicitly.
 func routerTracking(t *testing.T, addr, root string) {
 	db := open(t, addr, root, "")
 	// What changes a session and then fails: the next answer that can, tells of it.
@@ -45,42 +46,51 @@ func routerTracking(t *testing.T, addr, root string) {
 			t.Fatal(err)
 		}
 	}
-	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{}, HoldTimeout: limit})
-	r.SetView(router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: "1"}, RO: []router.Target{{Name: "n2", Addr: addr, Epoch: "1"}}})
+	r := start(t, router.Config{Sessions: true, SplitListen: "127.0.0.1:0", TLS: testTLS(t), Reads: oneServer{},
+		HoldTimeout: limit})
+	r.SetView(router.View{RW: &router.Target{Name: "n1", Addr: addr, Epoch: "1"},
+		RO: []router.Target{{Name: "n2", Addr: addr, Epoch: "1"}}})
 	commands := []exchange{
 		{comQuery, "SET SESSION session_track_system_variables = '*', session_track_state_change = ON"},
 		{comQuery, "SET SESSION session_track_gtids = 'OWN_GTID', session_track_transaction_info = 'CHARACTERISTICS'"},
 		{comQuery, "USE followed"}, {comInitDB, "mysql"}, {comInitDB, "followed"}, {comQuery, "SELECT 1"},
 		{comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"},
-		{comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"}, {comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"},
-		{comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"}, {comQuery, "SELECT 0"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"},
-		{comQuery, "START TRANSACTION READ ONLY"}, {comQuery, "SELECT COUNT(*) > 1 FROM t"}, {comQuery, "SELECT * FROM missing"}, {comQuery, "COMMIT"}, {comQuery, "SELECT 0"},
-		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "DO 1"},
-		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (1)"}, {comPing, ""},
-		{comQuery, "SELECT 2"}, {comQuery, "ROLLBACK"},
-		{comQuery, "SET SESSION time_zone = '+01:00', sql_mode = 'none'"}, {comQuery, "SELECT * FROM missing"}, {comPing, ""},
-		{comQuery, "SET SESSION time_zone = '+02:00'; SELECT 3; SELEC"}, {comQuery, "SELECT i FROM t WHERE i = 1"},
-		{comQuery, "CALL q()"}, {comQuery, "DO 1"}, {comQuery, "CALL q()"}, {comPing, ""}, {comQuery, "SELECT 4"},
+		{comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"}, {comQuery, "BEGIN"},
+		{comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"},
+		{comQuery, "SELECT 0"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "SELECT 0"},
+		{comQuery, "START TRANSACTION READ ONLY"}, {comQuery, "SELECT COUNT(*) > 1 FROM t"},
+		{comQuery, "SELECT * FROM missing"}, {comQuery, "COMMIT"}, {comQuery, "SELECT 0"}, {comQuery, "BEGIN"},
+		{comQuery, "INSERT INTO t VALUES (NULL)"}, {comQuery, "CREATE TABLE t (i INT)"}, {comQuery, "DO 1"},
+		{comQuery, "BEGIN"}, {comQuery, "INSERT INTO t VALUES (1)"}, {comPing, ""}, {comQuery, "SELECT 2"},
+		{comQuery, "ROLLBACK"}, {comQuery, "SET SESSION time_zone = '+01:00', sql_mode = 'none'"},
+		{comQuery, "SELECT * FROM missing"}, {comPing, ""}, {comQuery, "SET SESSION time_zone = '+02:00'; SELECT 3; SELEC"},
+		{comQuery, "SELECT i FROM t WHERE i = 1"}, {comQuery, "CALL q()"}, {comQuery, "DO 1"}, {comQuery, "CALL q()"},
+		{comPing, ""}, {comQuery, "SELECT 4"},
 	}
 	for _, n := range []int{900, 1100, 70 << 10} {
 		set, call := fmt.Sprintf(grow, n), fmt.Sprintf("CALL p(%d)", n)
 		commands = append(commands, exchange{comQuery, set}, exchange{comQuery, "SELECT 5"},
-			exchange{comQuery, set + ", sql_mode = 'none'"}, exchange{comQuery, "CREATE TABLE t (i INT)"}, exchange{comPing, ""}, exchange{comQuery, call}, exchange{comPing, ""},
-			exchange{comQuery, call}, exchange{comQuery, "SELEC"}, exchange{comInitDB, "followed"}, exchange{comQuery, call}, exchange{comQuery, "SELECT 6"})
+			exchange{comQuery, set + ", sql_mode = 'none'"}, exchange{comQuery, "CREATE TABLE t (i INT)"}, exchange{comPing, ""},
+			exchange{comQuery, call}, exchange{comPing, ""}, exchange{comQuery, call}, exchange{comQuery, "SELEC"},
+			exchange{comInitDB, "followed"}, exchange{comQuery, call}, exchange{comQuery, "SELECT 6"})
 	}
-	commands = append(commands, exchange{comResetConnection, ""}, exchange{comQuery, "SELECT 7"}, exchange{comPing, ""}, commands[0], commands[1],
-		exchange{comQuery, "SELECT CAST('x' AS SIGNED)"}, exchange{comQuery, "GET DIAGNOSTICS @n = NUMBER"},
-		exchange{comQuery, "GET DIAGNOSTICS CONDITION @n @p = MESSAGE_TEXT"}, exchange{comPing, ""}, exchange{comQuery, "SELECT @n, @p"})
+	commands = append(commands, exchange{comResetConnection, ""}, exchange{comQuery, "SELECT 7"}, exchange{comPing, ""},
+		commands[0], commands[1], exchange{comQuery, "SELECT CAST('x' AS SIGNED)"},
+		exchange{comQuery, "GET DIAGNOSTICS @n = NUMBER"},
+		exchange{comQuery, "GET DIAGNOSTICS CONDITION @n @p = MESSAGE_TEXT"}, exchange{comPing, ""},
+		exchange{comQuery, "SELECT @n, @p"})
 	equal := func(flags uint32, commands []exchange) (direct [][]byte) {
 		direct = exchanges(t, addr, root, flags, commands)
 		for name, to := range map[string]string{"6446": r.RWAddr(), "6447": r.ROAddr(), "6450": r.SplitAddr()} {
 			answers := exchanges(t, to, root, flags, commands)
 			if len(answers) != len(commands) || len(direct) != len(commands) {
-				t.Errorf("%s, flags %x: %d answers, of the server itself %d, to %d commands", name, flags, len(answers), len(direct), len(commands))
+				t.Errorf("%s, flags %x: %d answers, of the server itself %d, to %d commands", name, flags, len(answers),
+					len(direct), len(commands))
 			}
 			for i, got := range answers[:min(len(answers), len(direct))] {
 				if want := direct[i]; !bytes.Equal(got, want) {
-					t.Errorf("%s, flags %x, %s: %d bytes\n%.300q, of the server itself %d\n%.300q", name, flags, commands[i].text, len(got), got, len(want), want)
+					t.Errorf("%s, flags %x, %s: %d bytes\n%.300q, of the server itself %d\n%.300q", name, flags, commands[i].text,
+						len(got), got, len(want), want)
 				}
 			}
 		}
@@ -90,15 +100,16 @@ func routerTracking(t *testing.T, addr, root string) {
 	equal(mysqlwire.CapDeprecateEOF, commands)
 	// The most that mysqld tells is one packet; beyond it ends the session, and says nothing (9.7.4).
 	const most = mysqlwire.MaxPayload - 200
-	direct := equal(mysqlwire.CapDeprecateEOF, []exchange{{comQuery, fmt.Sprintf(grow, most)}, {comQuery, fmt.Sprintf("CALL followed.p(%d)", most)},
-		{comQuery, "SELECT 8"}, {comQuery, fmt.Sprintf(grow, mysqlwire.MaxPayload)}})
+	direct := equal(mysqlwire.CapDeprecateEOF, []exchange{{comQuery, fmt.Sprintf(grow, most)},
+		{comQuery, fmt.Sprintf("CALL followed.p(%d)", most)}, {comQuery, "SELECT 8"},
+		{comQuery, fmt.Sprintf(grow, mysqlwire.MaxPayload)}})
 	if len(direct[0]) < most || len(direct[2]) < most || len(direct[3]) > 0 {
 		t.Errorf("the server itself tells %d, %d and %d bytes", len(direct[0]), len(direct[2]), len(direct[3]))
 	}
 }
 
-// exchanges carries commands out in a session of its own, up to its end, and returns the bytes of each one's answer. What differs from session to session, the
-// numbers of statements, GTIDs and rows, is made alike.
+// exchanges carries commands out in a session of its own, up to its end, and returns the bytes of each one's answer.
+// What differs from session to session, the numbers of statements, GTIDs and rows, is made alike.
 func exchanges(t *testing.T, addr, password string, flags uint32, commands []exchange) (answers [][]byte) {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
@@ -109,7 +120,8 @@ func exchanges(t *testing.T, addr, password string, flags uint32, commands []exc
 	conn := mysqlwire.NewConn(nc, 0)
 	login := mysqlwire.Response{MaxPacket: mysqlwire.MaxPayload, Collation: 255, User: "root", Capabilities: flags |
 		mysqlwire.CapProtocol41 | capSecureConnection | capPluginAuth | mysqlwire.CapSessionTrack | mysqlwire.CapMultiStatements | capMultiResults}
-	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password, mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
+	if _, _, err := mysqlwire.LoginAs(t.Context(), conn, login, password,
+		mysqlwire.Secrecy{TLS: &tls.Config{InsecureSkipVerify: true}}); err != nil {
 		t.Fatal(err)
 	}
 	plain, rest, err := conn.Detach()

@@ -41,7 +41,8 @@ func TestTPCC(t *testing.T) {
 	db := openTPCC(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cfg := tpcc.Config{Targets: []tpcc.Target{target}, Warehouses: 2, Terminals: 4, Items: 500, CustomersPerDistrict: 60, Seed: 7}
+	cfg := tpcc.Config{Targets: []tpcc.Target{target}, Warehouses: 2, Terminals: 4, Items: 500, CustomersPerDistrict: 60,
+		Seed: 7}
 
 	last, total := 0, -1
 	if err := tpcc.Load(ctx, cfg, func(d, n int) { last, total = d, n }); err != nil {
@@ -106,7 +107,8 @@ func population(t *testing.T, db *sql.DB) {
 			t.Errorf("%s: %d, want %d", query, got, want)
 		}
 	}
-	for _, query := range []string{"SELECT COUNT(*) FROM customer WHERE c_credit = 'BC'", "SELECT COUNT(*) FROM stock WHERE s_data LIKE '%ORIGINAL%'"} {
+	for _, query := range []string{"SELECT COUNT(*) FROM customer WHERE c_credit = 'BC'",
+		"SELECT COUNT(*) FROM stock WHERE s_data LIKE '%ORIGINAL%'"} {
 		if got := number(t, db, query); got < 60 || got > 180 {
 			t.Errorf("%s: %d, want about a tenth", query, got)
 		}
@@ -133,7 +135,8 @@ func runTerminals(ctx context.Context, t *testing.T, cfg tpcc.Config, db *sql.DB
 	for _, n := range r.PerSecond {
 		perSecond += n
 	}
-	if len(r.PerSecond) != 4 || perSecond != sum || int64(r.TPS*4+0.5) != sum || int64(r.TpmC/15+0.5) != r.Types[tpcc.NewOrder].Committed {
+	if len(r.PerSecond) != 4 || perSecond != sum || int64(r.TPS*4+0.5) != sum ||
+		int64(r.TpmC/15+0.5) != r.Types[tpcc.NewOrder].Committed {
 		t.Errorf("%d transactions, %+v", sum, r)
 	}
 	// The last transaction of each terminal may have been completed after the end.
@@ -155,20 +158,31 @@ var breaks = []struct {
 	{"UPDATE warehouse SET w_ytd = w_ytd + 1 WHERE w_id = 2", []string{"3.3.2.1", "3.3.2.8"}},
 	{"UPDATE district SET d_ytd = IF(d_id = 1, d_ytd + 1, d_ytd - 1) WHERE d_w_id = 2 AND d_id <= 2", []string{"3.3.2.9"}},
 	{"UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = 1 AND d_id = 3", []string{"3.3.2.2"}},
-	{"DELETE FROM new_order ORDER BY no_w_id DESC, no_d_id DESC, no_o_id DESC LIMIT 1", []string{"3.3.2.2", "3.3.2.5", "3.3.2.11"}},
-	{"UPDATE new_order SET no_o_id = 5 WHERE no_w_id = 1 AND no_d_id = 1 ORDER BY no_o_id LIMIT 1", []string{"3.3.2.3", "3.3.2.5"}},
+	{"DELETE FROM new_order ORDER BY no_w_id DESC, no_d_id DESC, no_o_id DESC LIMIT 1",
+		[]string{"3.3.2.2", "3.3.2.5", "3.3.2.11"}},
+	{"UPDATE new_order SET no_o_id = 5 WHERE no_w_id = 1 AND no_d_id = 1 ORDER BY no_o_id LIMIT 1",
+		[]string{"3.3.2.3", "3.3.2.5"}},
 	{"DELETE FROM order_line WHERE ol_w_id = 1 AND ol_d_id = 4 AND ol_o_id = 7 LIMIT 1", []string{"3.3.2.4", "3.3.2.6"}},
-	{"UPDATE orders SET o_ol_cnt = IF(o_id = 1, o_ol_cnt + 1, o_ol_cnt - 1) WHERE o_w_id = 2 AND o_d_id = 5 AND o_id <= 2", []string{"3.3.2.6"}},
-	{"UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 4 AND o_id = 7", []string{"3.3.2.4", "3.3.2.6"}},
-	{"UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 10 AND o_id = 3", []string{"3.3.2.5", "3.3.2.7"}},
-	{"UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 1 AND ol_o_id = 3 AND ol_number = 2", []string{"3.3.2.7"}},
-	{"UPDATE history SET h_w_id = 3 - h_w_id WHERE h_c_id = 9 AND h_c_d_id = 9 AND h_c_w_id = 1 LIMIT 1", []string{"3.3.2.8", "3.3.2.9"}},
-	{"UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 2 AND c_d_id = 2 AND c_id = 2", []string{"3.3.2.10"}},
-	{"UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1", []string{"3.3.2.11"}},
-	{"UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 60", []string{"3.3.2.12"}},
+	{"UPDATE orders SET o_ol_cnt = IF(o_id = 1, o_ol_cnt + 1, o_ol_cnt - 1) WHERE o_w_id = 2 AND o_d_id = 5 AND o_id <= 2",
+		[]string{"3.3.2.6"}},
+	{"UPDATE orders SET o_ol_cnt = o_ol_cnt + 1 WHERE o_w_id = 1 AND o_d_id = 4 AND o_id = 7",
+		[]string{"3.3.2.4", "3.3.2.6"}},
+	{"UPDATE orders SET o_carrier_id = NULL WHERE o_w_id = 1 AND o_d_id = 10 AND o_id = 3",
+		[]string{"3.3.2.5", "3.3.2.7"}},
+	{"UPDATE order_line SET ol_delivery_d = NULL WHERE ol_w_id = 2 AND ol_d_id = 1 AND ol_o_id = 3 AND ol_number = 2",
+		[]string{"3.3.2.7"}},
+	{"UPDATE history SET h_w_id = 3 - h_w_id WHERE h_c_id = 9 AND h_c_d_id = 9 AND h_c_w_id = 1 LIMIT 1",
+		[]string{"3.3.2.8", "3.3.2.9"}},
+	{
+		"UPDATE customer SET c_balance = c_balance + 1, c_ytd_payment = c_ytd_payment - 1 WHERE c_w_id = 2 AND c_d_id = 2 AND c_id = 2", []string{"3.3.2.10"}},
+	{"UPDATE customer SET c_delivery_cnt = c_delivery_cnt + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 1",
+		[]string{"3.3.2.11"}},
+	{"UPDATE customer SET c_ytd_payment = c_ytd_payment + 1 WHERE c_w_id = 1 AND c_d_id = 1 AND c_id = 60",
+		[]string{"3.3.2.12"}},
 	{"DELETE FROM district WHERE d_w_id = 1 AND d_id = 1", []string{"1.2.1", "3.3.2.1"}},
 	{"DELETE FROM stock WHERE s_w_id = 2 AND s_i_id = 500", []string{"1.2.1"}},
-	{"DELETE FROM history WHERE h_c_id = 1 AND h_c_d_id = 1 AND h_c_w_id = 1 LIMIT 1", []string{"3.3.2.8", "3.3.2.9", "3.3.2.10"}},
+	{"DELETE FROM history WHERE h_c_id = 1 AND h_c_d_id = 1 AND h_c_w_id = 1 LIMIT 1",
+		[]string{"3.3.2.8", "3.3.2.9", "3.3.2.10"}},
 }
 
 // breakConditions makes each change in a transaction, checks all conditions, and undoes it.

@@ -29,8 +29,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the revocation of a node's
-// certificate by its serial, and at last of a whole node. Nobody leads but who led, and nothing that was acknowledged is missing.
+// TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the
+// revocation of a node's certificate by its serial, and at last of a whole node. Nobody leads but who led, and nothing
+// that was acknowledged is missing.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	c := create(t, 3, 0)
@@ -43,8 +44,10 @@ func TestAccess(t *testing.T) {
 	for _, n := range c.Nodes() {
 		cl := c.ClientWith(n, token)
 		defer cl.Close()
-		eventually(t, healLimit, n.Name+" takes the token", func() error { _, err := api.Tokens.Ask(t.Context(), cl); return err })
-		if _, err := api.Switchover.Ask(t.Context(), cl, api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden || !strings.Contains(err.Error(), string(pki.Viewer)) {
+		eventually(t, healLimit, n.Name+" takes the token",
+			func() error { _, err := api.Tokens.Ask(t.Context(), cl); return err })
+		if _, err := api.Switchover.Ask(t.Context(), cl, api.SwitchoverRequest{}); api.KindOf(err) != api.KindForbidden ||
+			!strings.Contains(err.Error(), string(pki.Viewer)) {
 			t.Errorf("%s: a viewer switches over: %v", n.Name, err)
 		}
 	}
@@ -52,7 +55,8 @@ func TestAccess(t *testing.T) {
 
 	// Without any credential, on a node's host.
 	made := filepath.Join(t.TempDir(), "made")
-	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "add", "again", "--role", "admin", "--as-node", "--file", made)
+	cmd := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "add", "again", "--role",
+		"admin", "--as-node", "--file", made)
 	cmd.Env = append(os.Environ(), "TRIREME_CONFIG="+config.SettingsFile(leader.Dir), "XDG_CONFIG_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -65,7 +69,8 @@ func TestAccess(t *testing.T) {
 		_, err := api.Switchover.Ask(t.Context(), cl, api.SwitchoverRequest{DryRun: true})
 		return err
 	})
-	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "list", "--token-file", made, "--api", cred.API[0]).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "token", "list", "--token-file",
+		made, "--api", cred.API[0]).CombinedOutput(); err != nil {
 		t.Errorf("the file that was written: %v: %s", err, out)
 	}
 

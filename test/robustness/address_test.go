@@ -42,14 +42,16 @@ func (c *cluster) knownAt(asked, n *demo.Node) {
 		}
 		m, _ := s.Member(n.Name)
 		want := fmt.Sprintf("127.0.0.1:%d 127.0.0.1:%d %d", n.Ports.Peer, n.Ports.API, n.Ports.RW)
-		if got := fmt.Sprintf("%s %s %d", m.Peer, m.API, m.RWPort); got != want || m.Role != config.RoleLogger && m.MySQLPort != n.Ports.MySQL {
+		if got := fmt.Sprintf("%s %s %d", m.Peer, m.API, m.RWPort); got != want || m.Role != config.RoleLogger &&
+			m.MySQLPort != n.Ports.MySQL {
 			return fmt.Errorf("%s, not %s", got, want)
 		}
 		return nil
 	})
 }
 
-// TestChangeAddress follows docs/ops/change-an-address.md: one node after the other gets other addresses, and then all of them at once.
+// TestChangeAddress follows docs/ops/change-an-address.md: one node after the other gets other addresses, and then all
+// of them at once.
 func TestChangeAddress(t *testing.T) {
 	t.Parallel()
 	c := create(t, 1, 2)
@@ -91,7 +93,8 @@ func TestChangeAddress(t *testing.T) {
 		return nil
 	})
 	c.StopDaemon(all[1])
-	c.move(all[1], base+10*3, fmt.Sprintf("%s=127.0.0.1:%d %s=127.0.0.1:%d", n1.Name, n1.Ports.Peer, all[2].Name, all[2].Ports.Peer))
+	c.move(all[1], base+10*3, fmt.Sprintf("%s=127.0.0.1:%d %s=127.0.0.1:%d", n1.Name, n1.Ports.Peer, all[2].Name,
+		all[2].Ports.Peer))
 	c.start(all[1])
 	c.healthy()
 	for _, n := range all {
@@ -127,8 +130,8 @@ func TestChangeAddress(t *testing.T) {
 	}
 }
 
-// movesBeforeItsFirstStart: a node that got other addresses before it ever had a leader is found by them, too. While it gives one that
-// leads nowhere, the others, which it reaches, name that one.
+// movesBeforeItsFirstStart: a node that got other addresses before it ever had a leader is found by them, too. While it
+// gives one that leads nowhere, the others, which it reaches, name that one.
 func (c *cluster) movesBeforeItsFirstStart(base int) {
 	c.t.Helper()
 	leader := c.healthy()
@@ -155,7 +158,8 @@ func (c *cluster) movesBeforeItsFirstStart(base int) {
 	cmd := start(nowhere)
 	named := func(m api.MemberView) bool {
 		text := strings.Join(m.Warnings, "; ")
-		return m.Answers() && strings.Contains(text, "cannot reach it at ") && strings.Contains(text, nowhere+": ") && strings.Contains(text, "hears from no node")
+		return m.Answers() && strings.Contains(text, "cannot reach it at ") && strings.Contains(text, nowhere+": ") &&
+			strings.Contains(text, "hears from no node")
 	}
 	for _, o := range c.Nodes() {
 		c.shows(o, n9.Name, "has an address that leads nowhere", named)

@@ -145,22 +145,27 @@ func makeSet(t *testing.T, dir string, base int) replicationSet {
 		})
 		run1(t, db, "SET sql_log_bin = 0", "SET PERSIST innodb_print_all_deadlocks = ON")
 	}
-	run1(t, s.source.open(""), "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'", "SET PERSIST rpl_semi_sync_source_enabled = ON",
-		"SET PERSIST rpl_semi_sync_source_timeout = 1000")
-	run1(t, s.replica.open(""), "INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'", "SET PERSIST rpl_semi_sync_replica_enabled = ON")
+	run1(t, s.source.open(""), "INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'",
+		"SET PERSIST rpl_semi_sync_source_enabled = ON", "SET PERSIST rpl_semi_sync_source_timeout = 1000")
+	run1(t, s.replica.open(""), "INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'",
+		"SET PERSIST rpl_semi_sync_replica_enabled = ON")
 	src := s.source.open("")
 	run1(t, src, "CREATE USER repl@'127.0.0.1' IDENTIFIED BY 'repl'", "GRANT REPLICATION SLAVE ON *.* TO repl@'127.0.0.1'",
 		"CREATE USER app@'%' IDENTIFIED BY 'app'", "CREATE DATABASE shop", "GRANT ALL ON shop.* TO app@'%'",
-		"CREATE USER root@'127.0.0.1' IDENTIFIED BY '"+plainPassword+"'", "GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION",
-		"CREATE TABLE shop.big (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)", "CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
+		"CREATE USER root@'127.0.0.1' IDENTIFIED BY '"+plainPassword+"'",
+		"GRANT ALL ON *.* TO root@'127.0.0.1' WITH GRANT OPTION",
+		"CREATE TABLE shop.big (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)",
+		"CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
 		"CREATE VIEW shop.w AS SELECT COUNT(*) AS n FROM shop.big", "CREATE TABLE shop.ticks (at DATETIME(6))",
 		"CREATE DEFINER=app@'%' EVENT shop.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO shop.ticks VALUES (NOW(6))")
 	for range 8 {
 		run1(t, src, "INSERT INTO shop.big (v) VALUES (REPEAT(RANDOM_BYTES(1024), 1024))")
 	}
 	rep := s.replica.open("")
-	run1(t, rep, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='repl', SOURCE_PASSWORD='repl',"+
-		" SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1", base), "START REPLICA")
+	run1(t, rep,
+		fmt.Sprintf(
+			"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='repl', SOURCE_PASSWORD='repl',"+
+				" SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1", base), "START REPLICA")
 	run1(t, src, "ALTER USER root@localhost IDENTIFIED BY '"+plainPassword+"'") // replicated
 	eventually(t, healLimit, "the replica follows", func() error {
 		if a, b := get1(t, src, "SELECT @@gtid_executed"), get1(t, rep, "SELECT @@gtid_executed"); a != b {
@@ -183,7 +188,8 @@ type adopted struct {
 func (a *adopted) command(ctx context.Context, args ...string) *exec.Cmd {
 	a.t.Helper()
 	cmd := exec.CommandContext(ctx, testkit.Program(a.t, testkit.Trireme), args...)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(a.dir, "config"), "TRIREME_MYSQL_PASSWORD=", "TRIREME_JOIN_TOKEN=")
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+filepath.Join(a.dir, "config"), "TRIREME_MYSQL_PASSWORD=",
+		"TRIREME_JOIN_TOKEN=")
 	return cmd
 }
 
@@ -238,7 +244,8 @@ func (a *adopted) refused(kind api.Kind, name string, args ...string) {
 func (a *adopted) flags(i int) []string {
 	p := a.base + 5*i
 	return []string{"--name", "n" + strconv.Itoa(i+1), "--dir", a.node(i), "--host", "127.0.0.1", "--bind", "127.0.0.1",
-		"--peer-port", strconv.Itoa(p + 1), "--api-port", strconv.Itoa(p + 2), "--rw-port", strconv.Itoa(p + 3), "--ro-port", strconv.Itoa(p + 4), "--split-port", "0", "--stream-port", "0"}
+		"--peer-port", strconv.Itoa(p + 1), "--api-port", strconv.Itoa(p + 2), "--rw-port", strconv.Itoa(p + 3), "--ro-port",
+		strconv.Itoa(p + 4), "--split-port", "0", "--stream-port", "0"}
 }
 
 func (a *adopted) node(i int) string { return filepath.Join(a.dir, "n"+strconv.Itoa(i+1)) }
@@ -256,8 +263,9 @@ func (a *adopted) adopt(i int, p *plain, more ...string) []string {
 func (a *adopted) start(i int) {
 	a.t.Helper()
 	dir := a.node(i)
-	p, err := demo.StartProcess(demo.Command{Path: testkit.Program(a.t, testkit.Trireme), Args: []string{"node", "--config", filepath.Join(dir, "trireme.toml")}, Dir: "/",
-		LogFile: filepath.Join(a.dir, fmt.Sprintf("n%d.log", i+1))})
+	p, err := demo.StartProcess(demo.Command{Path: testkit.Program(a.t, testkit.Trireme),
+		Args: []string{"node", "--config", filepath.Join(dir, "trireme.toml")},
+		Dir:  "/", LogFile: filepath.Join(a.dir, fmt.Sprintf("n%d.log", i+1))})
 	must(a.t, err)
 	a.procs[filepath.Base(dir)] = p
 	a.t.Cleanup(func() {
@@ -317,7 +325,8 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Sys().(*syscall.Stat_t).Ino
 }
 
-// TestAdopt follows docs/ops/adopt.md: a source and its replica become a cluster with a logger, in place; and what was promised of it.
+// TestAdopt follows docs/ops/adopt.md: a source and its replica become a cluster with a logger, in place; and what was
+// promised of it.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	needMySQL(t)
@@ -336,10 +345,12 @@ func TestAdopt(t *testing.T) {
 
 	// What forbids to begin is said, and nothing changes.
 	before := get1(t, src, "SELECT @@gtid_executed")
-	a.refused(api.KindUnreachable, filepath.Join(a.dir, "none"), append([]string{"adopt", "--socket", filepath.Join(a.dir, "none")}, a.flags(0)...)...)
+	a.refused(api.KindUnreachable, filepath.Join(a.dir, "none"),
+		append([]string{"adopt", "--socket", filepath.Join(a.dir, "none")}, a.flags(0)...)...)
 	wrong := filepath.Join(a.dir, "wrong")
 	must(t, os.WriteFile(wrong, []byte("wrong"), 0o600))
-	a.refused(api.KindFailed, "1045", append([]string{"adopt", "--socket", set.source.socket(), "--password-file", wrong}, a.flags(0)...)...)
+	a.refused(api.KindFailed, "1045", append([]string{"adopt", "--socket", set.source.socket(), "--password-file", wrong},
+		a.flags(0)...)...)
 	a.refused(api.KindUsage, "--socket", append([]string{"adopt"}, a.flags(0)...)...)
 	a.refused(api.KindConflict, "server_uuid", a.adopt(0, set.source)...)
 	a.refused(api.KindConflict, "127.0.0.1", a.adopt(1, set.replica)...)
@@ -367,7 +378,8 @@ func TestAdopt(t *testing.T) {
 	must(t, err)
 	must(t, holder.Close())
 	run1(t, src, "INSERT INTO shop.t (v) VALUES (1)")
-	if n := get1(t, src, "SELECT COUNT(*) FROM mysql.user WHERE User LIKE 'trireme%' OR account_locked = 'Y' AND User = 'repl'"); n != "0" {
+	if n := get1(t, src,
+		"SELECT COUNT(*) FROM mysql.user WHERE User LIKE 'trireme%' OR account_locked = 'Y' AND User = 'repl'"); n != "0" {
 		t.Errorf("%s accounts are left", n)
 	}
 	if _, err := os.Stat(a.node(0)); err == nil {

@@ -16,7 +16,8 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestAdvise: `trireme advise` names the tables, the row, the statement and the setting that are made for it to find, on real servers.
+// TestAdvise: `trireme advise` names the tables, the row, the statement and the setting that are made for it to find,
+// on real servers.
 func TestAdvise(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
@@ -29,11 +30,13 @@ func TestAdvise(t *testing.T) {
 		"CREATE TABLE IF NOT EXISTS advised.dependent (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES advised.parent (id) ON DELETE CASCADE)",
 		"CREATE TRIGGER advised.up BEFORE DELETE ON advised.dependent FOR EACH ROW DELETE FROM advised.parent WHERE id = OLD.p",
 		"CREATE TABLE IF NOT EXISTS advised.divided (id INT PRIMARY KEY, s DECIMAL(20, 10) AS (id / 7) STORED, CHECK (id / 3 < 9999))",
-		"CREATE TABLE IF NOT EXISTS advised.counters (id INT PRIMARY KEY, n INT)", "REPLACE INTO advised.counters VALUES (1, 0), (2, 0)",
+		"CREATE TABLE IF NOT EXISTS advised.counters (id INT PRIMARY KEY, n INT)",
+		"REPLACE INTO advised.counters VALUES (1, 0), (2, 0)",
 		"CREATE TABLE IF NOT EXISTS advised.large (v INT, id INT AUTO_INCREMENT PRIMARY KEY)",
 		"INSERT INTO advised.large (v) WITH RECURSIVE n (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n WHERE k < 250) SELECT a.k FROM n a, n b")
 	for _, table := range []string{"bare", "indexed"} {
-		c.write("INSERT INTO advised."+table+" SELECT v FROM advised.large LIMIT 1500", "UPDATE advised."+table+" SET v = 0 WHERE v = 7")
+		c.write("INSERT INTO advised."+table+" SELECT v FROM advised.large LIMIT 1500", "UPDATE advised."+table+
+			" SET v = 0 WHERE v = 7")
 	}
 	other := c.others(c.healthy())[0]
 	s := c.admin(other)
@@ -48,7 +51,8 @@ func TestAdvise(t *testing.T) {
 		wg.Go(func() {
 			defer db.Close()
 			for ctx.Err() == nil {
-				_, _ = db.ExecContext(ctx, "UPDATE advised.counters SET n = n + 1 WHERE id = 1") // an error is a change of leader, or the end
+				// an error is a change of leader, or the end
+				_, _ = db.ExecContext(ctx, "UPDATE advised.counters SET n = n + 1 WHERE id = 1")
 			}
 		})
 	}
@@ -58,9 +62,11 @@ func TestAdvise(t *testing.T) {
 		"warn " + advise.NoIndex: "advised.bare", "warn " + advise.NoPrimaryKey: "advised.indexed",
 		"warn " + advise.SpatialKey: "advised.places", "info " + advise.ForeignKeys: "advised.parent",
 		"warn " + advise.UnsafeCascade: "advised.dependent", "info " + advise.SessionDependent: "advised.divided",
-		"warn " + advise.HotRow: "advised.counters", "warn " + advise.LargeStatement: "INSERT INTO `advised`", "warn " + advise.SettingsDiffer: "",
+		"warn " + advise.HotRow: "advised.counters", "warn " + advise.LargeStatement: "INSERT INTO `advised`",
+		"warn " + advise.SettingsDiffer: "",
 	}
-	eventually(t, healLimit, "all advice", func() error { // counters of a leader begin with its mysqld, and waits are looked at for a moment only
+	// counters of a leader begin with its mysqld, and waits are looked at for a moment only
+	eventually(t, healLimit, "all advice", func() error {
 		found, err := c.advise()
 		if err != nil {
 			return err
@@ -94,7 +100,8 @@ func (c *cluster) advise() (string, error) {
 	defer cancel()
 	s := c.State()
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), "advise", "--for", "2s", "--json", "--user", s.User, "--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API))
+	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), "advise", "--for", "2s", "--json",
+		"--user", s.User, "--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API))
 	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()

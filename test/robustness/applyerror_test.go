@@ -38,10 +38,12 @@ var cascades = map[string][]string{
 		"CREATE TABLE DB.a(id INT PRIMARY KEY, b INT)",
 		"CREATE TABLE DB.b(id INT PRIMARY KEY, a INT, FOREIGN KEY(a) REFERENCES DB.a(id) ON DELETE CASCADE)",
 		"ALTER TABLE DB.a ADD FOREIGN KEY(b) REFERENCES DB.b(id) ON DELETE CASCADE",
-		"INSERT INTO DB.a VALUES(1,NULL),(2,NULL)", "INSERT INTO DB.b VALUES(1,1),(2,2)", "UPDATE DB.a SET b=3-id", "DELETE FROM DB.a WHERE id=1"},
+		"INSERT INTO DB.a VALUES(1,NULL),(2,NULL)", "INSERT INTO DB.b VALUES(1,1),(2,2)", "UPDATE DB.a SET b=3-id",
+		"DELETE FROM DB.a WHERE id=1"},
 	"a table that refers to itself": {
 		"CREATE TABLE DB.s(id INT PRIMARY KEY, up INT, FOREIGN KEY(up) REFERENCES DB.s(id) ON DELETE CASCADE)",
-		"INSERT INTO DB.s VALUES(1,NULL),(2,1),(3,2),(4,3)", "UPDATE DB.s SET up=4 WHERE id=1", "DELETE FROM DB.s WHERE id=2"},
+		"INSERT INTO DB.s VALUES(1,NULL),(2,1),(3,2),(4,3)", "UPDATE DB.s SET up=4 WHERE id=1",
+		"DELETE FROM DB.s WHERE id=2"},
 }
 
 // inDB runs statements in a new database.
@@ -169,12 +171,14 @@ func TestCascadesOff(t *testing.T) {
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) { nativeForeignKeys(n, "OFF") }})
 	leader := c.healthy()
 	for _, m := range c.view().Members {
-		if !slices.ContainsFunc(m.Warnings, func(w string) bool { return strings.Contains(w, "innodb_native_foreign_keys") }) {
+		if !slices.ContainsFunc(m.Warnings,
+			func(w string) bool { return strings.Contains(w, "innodb_native_foreign_keys") }) {
 			t.Errorf("%s does not warn: %v", m.Name, m.Warnings)
 		}
 	}
 	s := c.session(leader)
-	for what, statements := range cascades { // one after the other, without a pause: nodes that heal again and again wait longer each time
+	// one after the other, without a pause: nodes that heal again and again wait longer each time
+	for what, statements := range cascades {
 		t.Log(what)
 		s.inDB("cascades", statements)
 	}
@@ -194,10 +198,11 @@ func setOption(n *config.Node, name, value string) {
 	n.MySQL.Options = options
 }
 
-// unappliable is written by any account on any version with CHECK constraints: the applier computes with its own session variables.
+// unappliable is written by any account on any version with CHECK constraints: the applier computes with its own
+// session variables.
 func unappliable(s *session, db string) {
-	s.inDB(db, []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "SET div_precision_increment=8",
-		"INSERT INTO DB.t VALUES (0.33333333,1)"})
+	s.inDB(db, []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))",
+		"SET div_precision_increment=8", "INSERT INTO DB.t VALUES (0.33333333,1)"})
 }
 
 // healed waits until followers have given their data up and are healthy, and checks that they did it one at a time.
@@ -232,7 +237,8 @@ func (c *cluster) healed(what string, followers int) {
 	c.t.Logf("%s: healed after %v", what, time.Since(at).Round(100*time.Millisecond))
 }
 
-// TestFollowersHeal: what followers cannot apply stops them for the time of a copy, one after the other, and says what it was.
+// TestFollowersHeal: what followers cannot apply stops them for the time of a copy, one after the other, and says what
+// it was.
 func TestFollowersHeal(t *testing.T) {
 	t.Parallel()
 	c := create(t, 3, 0)
@@ -242,8 +248,10 @@ func TestFollowersHeal(t *testing.T) {
 	unappliable(c.session(leader), "unappliable")
 	c.healed("a constraint that depends on the session", 2)
 	events := c.applyErrors()
-	if len(events) != 2 || events[0].Node == events[1].Node || events[0].GTIDs == "" || events[0].GTIDs != events[1].GTIDs ||
-		events[0].Index == 0 || !strings.Contains(events[0].Message, "insert unappliable.t") || !strings.Contains(events[0].Message, "3819") {
+	if len(events) != 2 || events[0].Node == events[1].Node || events[0].GTIDs == "" ||
+		events[0].GTIDs != events[1].GTIDs ||
+		events[0].Index == 0 || !strings.Contains(events[0].Message, "insert unappliable.t") ||
+		!strings.Contains(events[0].Message, "3819") {
 		t.Errorf("%+v", events)
 	}
 	if v := c.view(); v.Leader != leader.Name || v.Term != term {
@@ -280,7 +288,8 @@ func TestApplierWaitsForResources(t *testing.T) {
 		t.Errorf("apply_stopped is %v", got)
 	}
 	holder.exec("ROLLBACK")
-	c.shows(leader, follower.Name, "applies again", func(m api.MemberView) bool { return m.ApplyError == nil && m.State == api.StateHealthy })
+	c.shows(leader, follower.Name, "applies again",
+		func(m api.MemberView) bool { return m.ApplyError == nil && m.State == api.StateHealthy })
 	if e := c.applyErrors(); len(e) > 0 {
 		t.Errorf("a node gave its data up for it: %+v", e)
 	}
@@ -335,8 +344,9 @@ func (c *cluster) shown(number int, wants func(*api.BlockedView) bool) *api.Bloc
 // unheard are statements that no applier can carry out, as its session has another div_precision_increment. The last
 // one blocks.
 var unheard = []string{"DROP DATABASE IF EXISTS unappliable", "CREATE DATABASE unappliable",
-	"CREATE TABLE unappliable.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "CREATE TABLE unappliable.fine(id INT PRIMARY KEY)",
-	"INSERT INTO unappliable.fine VALUES(1)", "SET div_precision_increment=8", "INSERT INTO unappliable.t VALUES (0.33333333,1)"}
+	"CREATE TABLE unappliable.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))",
+	"CREATE TABLE unappliable.fine(id INT PRIMARY KEY)", "INSERT INTO unappliable.fine VALUES(1)",
+	"SET div_precision_increment=8", "INSERT INTO unappliable.t VALUES (0.33333333,1)"}
 
 // TestBlockedEntry: such an entry is told, by all nodes, with what it does and who wrote it. An operator declares it
 // void: all nodes go on without it, and are equal, also after a restart of their mysqlds.
@@ -345,14 +355,16 @@ func TestBlockedEntry(t *testing.T) {
 	c := leaseTagged(t)
 	leader := c.blocks(unheard...)
 	entry := c.shown(3819, func(b *api.BlockedView) bool {
-		return b.Node == leader.Name && len(b.Changes) == 1 && b.Changes[0] == api.ChangeView{Table: "unappliable.t", Operation: "insert", Events: 1}
+		return b.Node == leader.Name && len(b.Changes) == 1 && b.Changes[0] == api.ChangeView{Table: "unappliable.t",
+			Operation: "insert", Events: 1}
 	})
 	if e := c.history(); slices.ContainsFunc(e, func(e api.Event) bool { return e.Kind == "apply-error" }) {
 		t.Errorf("a node gave its data up although no other has the entry")
 	}
 	c.refused(leader, api.KindConflict, "force-apply --gtid "+entry.GTID, "make it applicable")
 	c.refused(leader, api.KindChanged, "void --gtid "+strings.Replace(entry.GTID, ":", ":9", 1))
-	if rep := result[api.VoidReport](c, leader, 0, "void --dry-run"); rep.Done || rep.Problem != "" || rep.Entry.GTID != entry.GTID || rep.Loss == "" {
+	if rep := result[api.VoidReport](c, leader, 0, "void --dry-run"); rep.Done || rep.Problem != "" ||
+		rep.Entry.GTID != entry.GTID || rep.Loss == "" {
 		t.Errorf("%+v", rep)
 	}
 	if c.view().Blocked == nil {
@@ -403,7 +415,8 @@ func TestForceApply(t *testing.T) {
 	forced := func(number int) {
 		entry := c.shown(number, func(*api.BlockedView) bool { return true })
 		asked := c.Nodes()[0]
-		if rep := result[api.VoidReport](c, asked, 0, "force-apply --dry-run"); rep.Done || rep.Problem != "" || rep.Entry.GTID != entry.GTID || rep.Loss == "" {
+		if rep := result[api.VoidReport](c, asked, 0, "force-apply --dry-run"); rep.Done || rep.Problem != "" ||
+			rep.Entry.GTID != entry.GTID || rep.Loss == "" {
 			t.Errorf("%+v", rep)
 		}
 		if rep := result[api.VoidReport](c, asked, 0, "force-apply --gtid "+entry.GTID); !rep.Done {
@@ -421,11 +434,13 @@ func TestForceApply(t *testing.T) {
 	// The same in a transaction that travels in pieces.
 	pieces := in("pieces", "a trigger on the parent")
 	last := len(pieces) - 1
-	c.blocks(append(pieces[:last:last], "CREATE TABLE pieces.large(id INT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(1000))", "BEGIN",
-		"INSERT INTO pieces.large(v) WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k+1 FROM n WHERE k<300) SELECT RANDOM_BYTES(1000) FROM n",
-		pieces[last], "COMMIT")...)
+	c.blocks(append(pieces[:last:last], "CREATE TABLE pieces.large(id INT AUTO_INCREMENT PRIMARY KEY, v VARBINARY(1000))",
+		"BEGIN",
+		"INSERT INTO pieces.large(v) WITH RECURSIVE n(k) AS (SELECT 1 UNION ALL SELECT k+1 FROM n WHERE k<300) SELECT RANDOM_BYTES(1000) FROM n", pieces[last], "COMMIT")...)
 	forced(1452)
-	c.everywhere("SELECT CONCAT((SELECT COUNT(*) FROM pieces.large), ';', (SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM pieces.parent))", "300;10,40")
+	c.everywhere(
+		"SELECT CONCAT((SELECT COUNT(*) FROM pieces.large), ';', (SELECT GROUP_CONCAT(id1 ORDER BY id1) FROM pieces.parent))",
+		"300;10,40")
 	c.blocks(in("selfref", "a table that refers to itself")...)
 	forced(1032)
 	c.everywhere("SELECT COUNT(*) FROM selfref.s", "0")
@@ -496,7 +511,8 @@ func (c *cluster) audited(verb, word string) {
 			c.t.Fatal(err)
 		}
 		for line := range strings.Lines(string(b)) {
-			if strings.Contains(line, `"what":"`+verb+`"`) && strings.Contains(line, `"state":"done"`) && strings.Contains(line, word) {
+			if strings.Contains(line, `"what":"`+verb+`"`) && strings.Contains(line, `"state":"done"`) &&
+				strings.Contains(line, word) {
 				return
 			}
 		}
@@ -504,8 +520,8 @@ func (c *cluster) audited(verb, word string) {
 	c.t.Errorf("no audit log has %s of %s", verb, word)
 }
 
-// TestVoidOfWhatANodeHas: the only node that has what an entry did is down. Without it being named nothing is declared void; then it is, and the
-// node, which was told OK for it, comes back as a copy of the others.
+// TestVoidOfWhatANodeHas: the only node that has what an entry did is down. Without it being named nothing is declared
+// void; then it is, and the node, which was told OK for it, comes back as a copy of the others.
 func TestVoidOfWhatANodeHas(t *testing.T) {
 	t.Parallel()
 	c := create(t, 3, 0)
@@ -526,7 +542,8 @@ func TestVoidOfWhatANodeHas(t *testing.T) {
 	})
 	eventually(t, 2*healLimit, "an entry blocks the others", func() error {
 		v, err := c.seen(asked)
-		if err == nil && (v.Blocked == nil || len(v.Blocked.Nodes) != 2 || !slices.Equal(v.Blocked.Unknown, []string{leader.Name})) {
+		if err == nil && (v.Blocked == nil || len(v.Blocked.Nodes) != 2 ||
+			!slices.Equal(v.Blocked.Unknown, []string{leader.Name})) {
 			err = fmt.Errorf("blocked: %+v", v.Blocked)
 		}
 		return err
@@ -548,8 +565,9 @@ func TestVoidOfWhatANodeHas(t *testing.T) {
 	}
 }
 
-// TestUnappliableWhileTheLeaderDies: the leader's mysqld is killed while it writes what followers cannot apply. Whatever is left of it, the nodes
-// are equal in the end, and what was answered OK is there: nodes that lack it copy from one that has it, or all are made able to apply it.
+// TestUnappliableWhileTheLeaderDies: the leader's mysqld is killed while it writes what followers cannot apply.
+// Whatever is left of it, the nodes are equal in the end, and what was answered OK is there: nodes that lack it copy
+// from one that has it, or all are made able to apply it.
 func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
@@ -559,7 +577,8 @@ func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 		leader := c.healthy()
 		term := c.view().Term
 		s := c.session(leader)
-		s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))", "SET div_precision_increment=8"})
+		s.inDB("unappliable", []string{"CREATE TABLE DB.t(a DECIMAL(20,10), b INT PRIMARY KEY, CHECK (a = b/3))",
+			"SET div_precision_increment=8"})
 		c.caughtUp()
 		answer := make(chan error, 1)
 		go func() { answer <- s.try("INSERT INTO unappliable.t VALUES (0.33333333,1)") }()
@@ -632,7 +651,8 @@ func (c *cluster) divide(digits int) {
 	c.t.Helper()
 	for _, n := range c.DataNodes() {
 		a := c.admin(n)
-		a.exec(fmt.Sprintf("SET GLOBAL div_precision_increment = %d", digits), "STOP REPLICA SQL_THREAD", "START REPLICA SQL_THREAD")
+		a.exec(fmt.Sprintf("SET GLOBAL div_precision_increment = %d", digits), "STOP REPLICA SQL_THREAD",
+			"START REPLICA SQL_THREAD")
 		a.close()
 	}
 }
@@ -650,7 +670,8 @@ func (c *cluster) metric(n *demo.Node, name string) float64 {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), sqlLimit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API),
+		nil)
 	must(c.t, err)
 	res, err := http.DefaultClient.Do(req)
 	must(c.t, err)

@@ -28,7 +28,8 @@ import (
 	"trireme/lab/testkit"
 )
 
-// kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory beside it.
+// kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory
+// beside it.
 func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted) {
 	t.Helper()
 	c = lease(t)
@@ -36,14 +37,16 @@ func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted)
 	follower = c.others(c.healthy())[0]
 	c.crash(follower) // a server that has had XA transactions since its start cannot be copied yet
 	c.healthy()
-	w.run("CREATE DATABASE IF NOT EXISTS kept", "CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
+	w.run("CREATE DATABASE IF NOT EXISTS kept",
+		"CREATE TABLE IF NOT EXISTS kept.t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(2000))")
 	base, err := demo.FreePortBase(2)
 	must(t, err)
 	return c, follower, w, &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
 }
 
-// TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and restores a moment in between: a
-// stock mysqld with exactly the rows that were committed then, which the next cluster could begin with. The long form, TRIREME_SOAK=1, begins it.
+// TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and
+// restores a moment in between: a stock mysqld with exactly the rows that were committed then, which the next cluster
+// could begin with. The long form, TRIREME_SOAK=1, begins it.
 //
 // It writes less than raft.log_max: nothing is purged below the archive.
 func TestBackup(t *testing.T) {
@@ -54,7 +57,8 @@ func TestBackup(t *testing.T) {
 	step("a cluster")
 	// The log is archived by one process all the time, which also takes the first copy.
 	dir := filepath.Join(a.dir, "backup")
-	f := &archiving{t: t, args: []string{"backup", "--to", dir, "--follow", "--config", filepath.Join(follower.Dir, config.NodeFileName)}}
+	f := &archiving{t: t, args: []string{"backup", "--to", dir, "--follow", "--config",
+		filepath.Join(follower.Dir, config.NodeFileName)}}
 	f.start()
 	writes := 0
 	eventually(t, 2*time.Minute, "a copy while rows are written", func() error {
@@ -72,7 +76,8 @@ func TestBackup(t *testing.T) {
 	for _, n := range c.Nodes() {
 		eventually(t, healLimit, n.Name+" knows of the backup", func() error {
 			v, err := c.seen(n)
-			if b := v.Backup; err == nil && (b == nil || b.Copy == nil || b.Copy.Donor == "" || b.Copy.Bytes == 0 || b.CopyAgeS > 300 || b.Archive == nil || b.ArchiveAgeS > 120) {
+			if b := v.Backup; err == nil && (b == nil || b.Copy == nil || b.Copy.Donor == "" || b.Copy.Bytes == 0 ||
+				b.CopyAgeS > 300 || b.Archive == nil || b.ArchiveAgeS > 120) {
 				err = fmt.Errorf("%+v", b)
 			}
 			return err
@@ -80,24 +85,27 @@ func TestBackup(t *testing.T) {
 	}
 	step("all nodes know of it")
 
-	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction is archived in pieces, and an
-	// XA transaction is prepared at the moment.
+	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction
+	// is archived in pieces, and an XA transaction is prepared at the moment.
 	w.run("CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)",
 		"INSERT INTO kept.t (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) SELECT REPEAT('z', 2000) FROM n")
 	w.run("CREATE USER IF NOT EXISTS trireme_repl@'10.%', planted@'%'", "GRANT CREATE USER ON *.* TO planted@'%'")
 	c.sql(c.healthy(), func(admin *sql.Conn) {
 		for _, q := range []string{"CREATE USER IF NOT EXISTS 'mysql.planted'@'%', grants@'%', stands@'%', harmless@'%', may_be@'%'",
-			"CREATE ROLE IF NOT EXISTS planted_role", "GRANT SUPER ON *.* TO 'mysql.planted'@'%'", "GRANT UPDATE ON mysql.* TO grants@'%'",
-			"GRANT ALL ON kept.* TO harmless@'%'", "GRANT CREATE USER ON *.* TO planted_role", "GRANT planted_role TO stands@'%'",
+			"CREATE ROLE IF NOT EXISTS planted_role", "GRANT SUPER ON *.* TO 'mysql.planted'@'%'",
+			"GRANT UPDATE ON mysql.* TO grants@'%'", "GRANT ALL ON kept.* TO harmless@'%'",
+			"GRANT CREATE USER ON *.* TO planted_role", "GRANT planted_role TO stands@'%'",
 			"INSERT INTO mysql.proxies_priv VALUES ('%', 'may_be', '%', 'planted', 0, '', NOW())"} {
 			c.exec(admin, q)
 		}
 	})
 	w.prepare("kept", "INSERT INTO kept.u VALUES (9)")
 	moment, want := w.moment()
-	w.run("INSERT INTO kept.t (v) VALUES ('too late')", "DELETE FROM kept.t WHERE id < 5", "CREATE USER IF NOT EXISTS late@localhost")
+	w.run("INSERT INTO kept.t (v) VALUES ('too late')", "DELETE FROM kept.t WHERE id < 5",
+		"CREATE USER IF NOT EXISTS late@localhost")
 	w.try(func(s *session) error {
-		if err := s.try("XA ROLLBACK 'kept'"); err != nil && !strings.Contains(err.Error(), "1397") { // it is not there any more
+		// it is not there any more
+		if err := s.try("XA ROLLBACK 'kept'"); err != nil && !strings.Contains(err.Error(), "1397") {
 			return err
 		}
 		return nil
@@ -129,7 +137,8 @@ func TestBackup(t *testing.T) {
 
 	to := filepath.Join(a.dir, "restored")
 	var made backup.Restored
-	a.inJSON(0, &made, "restore", "--from", dir, "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))
+	a.inJSON(0, &made, "restore", "--from", dir, "--to-gtid", moment.String(), "--data", to,
+		"--port", fmt.Sprint(a.base+8))
 	if len(made.RolledBack) != 1 || !strings.Contains(made.RolledBack[0], fmt.Sprintf("%x", "kept")) {
 		t.Errorf("the XA transaction is not named: %+v", made)
 	}
@@ -165,8 +174,8 @@ func (a *adopted) drill(c *cluster, dir string) {
 	var d backup.Drilled
 	eventually(t, healLimit, "a drill", func() error { // who follows may lead a moment later
 		with := c.others(c.healthy())[0]
-		code, out := runCommand(t, exec.Command(testkit.Program(t, testkit.Trireme), "backup", "drill", dir, "--scratch", scratch, "--json",
-			"--config", filepath.Join(with.Dir, config.NodeFileName)))
+		code, out := runCommand(t, exec.Command(testkit.Program(t, testkit.Trireme), "backup", "drill", dir, "--scratch",
+			scratch, "--json", "--config", filepath.Join(with.Dir, config.NodeFileName)))
 		if code != 0 {
 			return fmt.Errorf("exit code %d: %s", code, out)
 		}
@@ -184,7 +193,8 @@ func (a *adopted) drill(c *cluster, dir string) {
 	}
 }
 
-// writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs can be run twice.
+// writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs
+// can be run twice.
 type writer struct {
 	c *cluster
 	s *session // nil: to be opened
@@ -292,7 +302,8 @@ type archiving struct {
 }
 
 func (f *archiving) start() {
-	f.cmd, f.out, f.ended = exec.Command(testkit.Program(f.t, testkit.Trireme), f.args...), &bytes.Buffer{}, make(chan error, 1)
+	f.cmd, f.out, f.ended = exec.Command(testkit.Program(f.t, testkit.Trireme), f.args...), &bytes.Buffer{},
+		make(chan error, 1)
 	f.cmd.Stdout, f.cmd.Stderr = f.out, f.out
 	must(f.t, f.cmd.Start())
 	cmd, ended := f.cmd, f.ended
@@ -334,14 +345,15 @@ func (a *adopted) opened(dir string) (db *sql.DB, cfg *mysql.Config) {
 	t := a.t
 	t.Helper()
 	bin := needs.MySQL(t)
-	proc, err := demo.StartProcess(demo.Command{Path: bin.Path, Args: []string{"--defaults-file=" + filepath.Join(dir, "my.cnf")}, Dir: "/",
-		LogFile: filepath.Join(dir, "out.log")})
+	proc, err := demo.StartProcess(demo.Command{Path: bin.Path,
+		Args: []string{"--defaults-file=" + filepath.Join(dir, "my.cnf")}, Dir: "/", LogFile: filepath.Join(dir, "out.log")})
 	must(t, err)
 	t.Cleanup(proc.Kill)
 	password, err := os.ReadFile(filepath.Join(dir, rootPassword))
 	must(t, err)
 	cfg = mysql.NewConfig()
-	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "root", strings.TrimSpace(string(password)), "unix", mysqld.Config{Dir: dir}.Socket()
+	cfg.User, cfg.Passwd, cfg.Net, cfg.Addr = "root", strings.TrimSpace(string(password)),
+		"unix", mysqld.Config{Dir: dir}.Socket()
 	db = openDB(t, cfg)
 	eventually(t, time.Minute, "the restored server answers", func() error {
 		if !proc.Alive() {
@@ -383,7 +395,8 @@ func (a *adopted) restored(dir, want string, moment gtid.GTID) {
 	}
 	run1(t, db, "DELETE FROM kept.u") // it takes writes
 
-	adopt := append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file", filepath.Join(dir, rootPassword)}, a.flags(0)...)
+	adopt := append([]string{"adopt", "--socket", cfg.Addr, "--user", "root", "--password-file",
+		filepath.Join(dir, rootPassword)}, a.flags(0)...)
 	if !soak() { // what can refuse is asked
 		a.done(append(adopt, "--dry-run")...)
 		return

@@ -22,9 +22,11 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room. What cannot be restored of it is
-// refused, each with its reason: a wrong key, a moment that it does not hold, a segment or a file that is damaged or gone, a target that is not
-// empty or has no room, what a killed restoration has left. Nothing is left where it was to go, no server runs there, and the backup is whole afterwards. It takes less than a minute.
+// TestBackupRefuses: a backup into a target that is full says so, and is made by the same command once there is room.
+// What cannot be restored of it is refused, each with its reason: a wrong key, a moment that it does not hold, a
+// segment or a file that is damaged or gone, a target that is not empty or has no room, what a killed restoration has
+// left. Nothing is left where it was to go, no server runs there, and the backup is whole afterwards. It takes less
+// than a minute.
 func TestBackupRefuses(t *testing.T) {
 	needs.Long(t)
 	if os.Geteuid() != 0 {
@@ -97,8 +99,8 @@ func TestBackupRefuses(t *testing.T) {
 	a.done("backup", "new-key", other)
 	refused(api.KindKey)
 	refused(api.KindKey, "--key-file", other)
-	for _, moment := range []string{"--to-index=1", fmt.Sprintf("--to-index=%d", lastEntry(t, last)+1), "--to-time=2090-01-01T00:00:00Z",
-		"--to-gtid=3e11fa47-71ca-11e1-9e33-c80aa9429562:1"} {
+	for _, moment := range []string{"--to-index=1", fmt.Sprintf("--to-index=%d", lastEntry(t, last)+1),
+		"--to-time=2090-01-01T00:00:00Z", "--to-gtid=3e11fa47-71ca-11e1-9e33-c80aa9429562:1"} {
 		refused(api.KindNotInBackup, "--key-file", key, moment)
 	}
 	damaged := func(path string) {
@@ -165,7 +167,8 @@ func TestBackupRefuses(t *testing.T) {
 	step("a restoration that was killed, and one that was not")
 }
 
-// whileServing does something to a command, which then must fail in one way (empty: it is killed), once a server runs in a directory; the server is to end with it.
+// whileServing does something to a command, which then must fail in one way (empty: it is killed), once a server runs
+// in a directory; the server is to end with it.
 func (a *adopted) whileServing(dir string, args []string, kind api.Kind, do func(*exec.Cmd)) {
 	t := a.t
 	t.Helper()

@@ -14,9 +14,10 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestLogLimit: a data node that is away makes the logs of the others grow up to raft.log_limit. With two data nodes and a logger S8 needs all
-// of it: writes are refused, loudly, and go on by themselves when the node is back. In the long form there is a third data node: the one that is
-// away is given up, writes go on, and it is seeded when it comes back. The short form takes half a minute: 24 MiB have to be written, slowly.
+// TestLogLimit: a data node that is away makes the logs of the others grow up to raft.log_limit. With two data nodes
+// and a logger S8 needs all of it: writes are refused, loudly, and go on by themselves when the node is back. In the
+// long form there is a third data node: the one that is away is given up, writes go on, and it is seeded when it comes
+// back. The short form takes half a minute: 24 MiB have to be written, slowly.
 func TestLogLimit(t *testing.T) {
 	t.Parallel()
 	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) {
@@ -94,8 +95,9 @@ func (c *cluster) givesUp(logger *demo.Node) {
 	}
 }
 
-// growPause: a load of 3 MiB/s at most. The bound is looked at once a second, so a log is beyond it by what is written in that time. What a
-// recovery may still need follows the load by up to 4 s (the durable index, its broadcast): the limit must be well above 12 MiB.
+// growPause: a load of 3 MiB/s at most. The bound is looked at once a second, so a log is beyond it by what is written
+// in that time. What a recovery may still need follows the load by up to 4 s (the durable index, its broadcast): the
+// limit must be well above 12 MiB.
 const growPause = 300 * time.Millisecond
 
 // grow writes through one node's router until an error, or until there are that many MiB.
@@ -106,7 +108,8 @@ func (c *cluster) grow(n *demo.Node, mib int) (written int, err error) {
 		return 0, err
 	}
 	defer db.Close()
-	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS grow", "CREATE TABLE IF NOT EXISTS grow.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)"} {
+	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS grow",
+		"CREATE TABLE IF NOT EXISTS grow.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)"} {
 		if _, err := db.ExecContext(c.t.Context(), q); err != nil {
 			return 0, err
 		}

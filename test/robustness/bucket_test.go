@@ -37,8 +37,10 @@ func bucket(t *testing.T) *gateway {
 	must(t, os.Mkdir(filepath.Join(root, "kept"), 0o755))
 	t.Setenv("AWS_ACCESS_KEY_ID", "one")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "two")
-	g := &gateway{t: t, addr: addr, cmd: demo.Command{Path: program, Args: []string{"--port", addr, "posix", "--sidecar", filepath.Join(beside, "sidecar"), root},
-		Dir: beside, Env: append(os.Environ(), "ROOT_ACCESS_KEY=one", "ROOT_SECRET_KEY=two"), LogFile: filepath.Join(beside, "log")}}
+	g := &gateway{t: t, addr: addr,
+		cmd: demo.Command{Path: program,
+			Args: []string{"--port", addr, "posix", "--sidecar", filepath.Join(beside, "sidecar"), root}, Dir: beside,
+			Env: append(os.Environ(), "ROOT_ACCESS_KEY=one", "ROOT_SECRET_KEY=two"), LogFile: filepath.Join(beside, "log")}}
 	must(t, os.Mkdir(filepath.Join(beside, "sidecar"), 0o755))
 	g.start()
 	t.Cleanup(func() { g.proc.Kill() })
@@ -71,8 +73,8 @@ func (g *gateway) place(flags ...string) []string {
 // serviceAway is longer than the archive goes without storing a segment while there are commits.
 const serviceAway = 6 * time.Second
 
-// TestBackupBucket keeps an encrypted backup in the bucket of a real S3 service, which is killed and comes back while the log is archived, and restores a
-// moment out of it: a stock mysqld with exactly the rows that were committed then.
+// TestBackupBucket keeps an encrypted backup in the bucket of a real S3 service, which is killed and comes back while
+// the log is archived, and restores a moment out of it: a stock mysqld with exactly the rows that were committed then.
 func TestBackupBucket(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
@@ -85,7 +87,8 @@ func TestBackupBucket(t *testing.T) {
 	key := filepath.Join(a.dir, "key")
 	a.done("backup", "new-key", key)
 	place := g.place("--key-file", key)
-	f := &archiving{t: t, args: append(append([]string{"backup", "--to"}, place...), "--follow", "--config", filepath.Join(follower.Dir, config.NodeFileName))}
+	f := &archiving{t: t, args: append(append([]string{"backup", "--to"}, place...), "--follow", "--config",
+		filepath.Join(follower.Dir, config.NodeFileName))}
 	f.start()
 	// reached is how many copies there are, and up to which entry the log is archived.
 	reached := func() (copies int, index uint64, err error) {
@@ -140,7 +143,8 @@ func TestBackupBucket(t *testing.T) {
 	a.done(append([]string{"backup", "verify"}, place...)...)
 
 	to := filepath.Join(a.dir, "restored")
-	t.Log(a.done(append(append([]string{"restore", "--from"}, place...), "--to-gtid", moment.String(), "--data", to, "--port", fmt.Sprint(a.base+8))...))
+	t.Log(a.done(append(append([]string{"restore", "--from"}, place...), "--to-gtid", moment.String(), "--data", to,
+		"--port", fmt.Sprint(a.base+8))...))
 	step("a restored server")
 	a.restored(to, want, moment)
 	step("a look at it")

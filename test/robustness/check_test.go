@@ -26,10 +26,12 @@ type damage struct{ column, value string }
 
 // damages are the smallest changes of each type that nobody should overlook. Row i of checked.types gets the i-th.
 var damages = []damage{
-	{"f", "0.10000001"}, {"d", "2.2500000000000004"}, {"de", "123456789012345.00001"}, {"b", "b'1000000000000000000000000000000000000000000000000000000000000000'"},
-	{"e", "'b'"}, {"s", "'x,y'"}, {"y", "1999"}, {"da", "'2024-02-28'"}, {"ti", "'-12:00:00.000001'"}, {"dt", "'2024-02-29 12:00:00.000001'"},
-	{"ts", "'2024-02-29 12:00:00.000001'"}, {"c", "'A'"}, {"vc", "'a '"}, {"vi", "'ä'"}, {"bi", "X'00000001'"}, {"vb", "X''"}, {"tx", "CONCAT(REPEAT('x', 70000), 'y')"},
-	{"bl", "NULL"}, {"js", `'{"a": [1, null, 2.50]}'`}, {"g", "ST_GeomFromText('POINT(1 2)', 4326)"}, {"n", "''"}, {"i", "-1"},
+	{"f", "0.10000001"}, {"d", "2.2500000000000004"}, {"de", "123456789012345.00001"},
+	{"b", "b'1000000000000000000000000000000000000000000000000000000000000000'"}, {"e", "'b'"}, {"s", "'x,y'"},
+	{"y", "1999"}, {"da", "'2024-02-28'"}, {"ti", "'-12:00:00.000001'"}, {"dt", "'2024-02-29 12:00:00.000001'"},
+	{"ts", "'2024-02-29 12:00:00.000001'"}, {"c", "'A'"}, {"vc", "'a '"}, {"vi", "'ä'"}, {"bi", "X'00000001'"},
+	{"vb", "X''"}, {"tx", "CONCAT(REPEAT('x', 70000), 'y')"}, {"bl", "NULL"}, {"js", `'{"a": [1, null, 2.50]}'`},
+	{"g", "ST_GeomFromText('POINT(1 2)', 4326)"}, {"n", "''"}, {"i", "-1"},
 }
 
 // checkedTables have all types, a key of several columns in partitions, and no key at all.
@@ -44,12 +46,14 @@ var checkedTables = []string{
 	"CREATE TABLE IF NOT EXISTS checked.big (a VARCHAR(20), b BIGINT, day DATE, v VARCHAR(100), PRIMARY KEY (a, b, day)) PARTITION BY KEY (b) PARTITIONS 3",
 	"REPLACE INTO checked.big WITH RECURSIVE n (k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM n WHERE k < 999)" +
 		" SELECT CONCAT('Straße ', k % 7), k + 1000 * m, '2024-02-29', REPEAT('v', k % 90) FROM n, (SELECT 0 AS m UNION SELECT 1 UNION SELECT 2 UNION SELECT 3) four",
-	"CREATE TABLE IF NOT EXISTS checked.heap (v INT)", "DELETE FROM checked.heap", "INSERT INTO checked.heap VALUES (1), (1), (2), (2), (3)",
+	"CREATE TABLE IF NOT EXISTS checked.heap (v INT)", "DELETE FROM checked.heap",
+	"INSERT INTO checked.heap VALUES (1), (1), (2), (2), (3)",
 	"CREATE OR REPLACE VIEW checked.seen AS SELECT v FROM checked.heap",
 }
 
-// TestCheck: `trireme check` finds no difference while the cluster is written to; then the smallest change of each type, a row too many, a row too few
-// and a changed row of a table without a key, all made behind the back of the log on one node; and --repair brings the node back.
+// TestCheck: `trireme check` finds no difference while the cluster is written to; then the smallest change of each
+// type, a row too many, a row too few and a changed row of a table without a key, all made behind the back of the log
+// on one node; and --repair brings the node back.
 func TestCheck(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
@@ -83,7 +87,8 @@ func TestCheck(t *testing.T) {
 
 	stop() // to close and open a follower while it applies would hold its applier up
 	victim := c.others(c.healthy())[0]
-	bad := []string{"DELETE FROM checked.types WHERE id = 39", "INSERT INTO checked.types (id) VALUES (1000)", "UPDATE checked.big SET v = CONCAT('V', SUBSTR(v, 2)) WHERE " + bigRow(999),
+	bad := []string{"DELETE FROM checked.types WHERE id = 39", "INSERT INTO checked.types (id) VALUES (1000)",
+		"UPDATE checked.big SET v = CONCAT('V', SUBSTR(v, 2)) WHERE " + bigRow(999),
 		"UPDATE checked.heap SET v = 2 WHERE v = 1"}
 	for i, d := range damages {
 		bad = append(bad, fmt.Sprintf("UPDATE checked.types SET %s = %s WHERE id = %d", d.column, d.value, i+1))
@@ -141,8 +146,8 @@ func (c *cluster) write(statements ...string) {
 	}
 }
 
-// bigRow selects one of the first rows of checked.big, by its whole key: a session that locks more of a follower than the row it changes can stop
-// the applier, which commits in order, without a deadlock that InnoDB sees.
+// bigRow selects one of the first rows of checked.big, by its whole key: a session that locks more of a follower than
+// the row it changes can stop the applier, which commits in order, without a deadlock that InnoDB sees.
 func bigRow(b int) string {
 	return fmt.Sprintf("a = 'Straße %d' AND b = %d AND day = '2024-02-29'", b%7, b)
 }
@@ -158,9 +163,12 @@ func (c *cluster) busy(sessions int) (stop func()) {
 			defer db.Close()
 			for k := i; ctx.Err() == nil; k += sessions {
 				// An error is a change of leader, or the end.
-				_, _ = db.ExecContext(ctx, "UPDATE checked.big SET v = ? WHERE "+bigRow(1+(k*37)%900), fmt.Sprint(time.Now().UnixNano()))
-				_, _ = db.ExecContext(ctx, "INSERT IGNORE INTO checked.big VALUES ('new', ?, '2024-01-01', ?)", 100_000+k%500, fmt.Sprint(k))
-				_, _ = db.ExecContext(ctx, "DELETE FROM checked.big WHERE a = 'new' AND b = ? AND day = '2024-01-01'", 100_000+(k+250)%500)
+				_, _ = db.ExecContext(ctx, "UPDATE checked.big SET v = ? WHERE "+bigRow(1+(k*37)%900),
+					fmt.Sprint(time.Now().UnixNano()))
+				_, _ = db.ExecContext(ctx, "INSERT IGNORE INTO checked.big VALUES ('new', ?, '2024-01-01', ?)", 100_000+k%500,
+					fmt.Sprint(k))
+				_, _ = db.ExecContext(ctx, "DELETE FROM checked.big WHERE a = 'new' AND b = ? AND day = '2024-01-01'", 100_000+
+					(k+250)%500)
 			}
 		})
 	}
@@ -197,8 +205,10 @@ type checkOutput struct {
 // checkCommand is trireme check with the account of the demo, at full speed unless args say otherwise.
 func (c *cluster) checkCommand(ctx context.Context, args ...string) *exec.Cmd {
 	s := c.State()
-	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
-		"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", kit.Credential(c.Cluster)}, args...)...)
+	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme),
+		append([]string{"check", "--share", "1", "--max-running", "1000", "--max-lag", "1h", "--user", s.User,
+			"--api", fmt.Sprintf("127.0.0.1:%d", c.Nodes()[0].Ports.API), "--token-file", kit.Credential(c.Cluster)},
+			args...)...)
 	cmd.Env = append(os.Environ(), "TRIREME_MYSQL_PASSWORD="+s.Password)
 	return cmd
 }
@@ -246,7 +256,8 @@ func (c *cluster) leaderIsWrong(leader *demo.Node) {
 	if len(out.Differences) != 1 {
 		c.t.Fatalf("%+v", out.Differences)
 	}
-	if d := out.Differences[0]; !slices.Equal(d.Wrong, []string{leader.Name}) || d.Leader != (out.Leader == leader.Name) || d.Count != 1 || !strings.Contains(d.Rows[0].Key, "998") {
+	if d := out.Differences[0]; !slices.Equal(d.Wrong, []string{leader.Name}) || d.Leader != (out.Leader == leader.Name) ||
+		d.Count != 1 || !strings.Contains(d.Rows[0].Key, "998") {
 		c.t.Errorf("%+v", d)
 	}
 	code, stdout, stderr := c.checkVerb("--table", "checked.big", "--repair", "--json")
@@ -270,7 +281,8 @@ func (c *cluster) finds(out checkOutput, victim *demo.Node) {
 			found[d.Table+" "+r.Key] = r
 		}
 	}
-	want := map[string]string{"checked.heap": "", "checked.types 39": "", "checked.types 1000": "", "checked.big 'Straße 5', 999, '2024-02-29'": "v"}
+	want := map[string]string{"checked.heap": "", "checked.types 39": "", "checked.types 1000": "",
+		"checked.big 'Straße 5', 999, '2024-02-29'": "v"}
 	for i, d := range damages {
 		want[fmt.Sprintf("checked.types %d", i+1)] = d.column
 	}

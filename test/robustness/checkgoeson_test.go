@@ -19,9 +19,10 @@ import (
 	"trireme/lab/needs"
 )
 
-// TestCheckGoesOn: a check that was interrupted goes on where it was; one whose leader changes meanwhile, by a switchover and by a crash, compares with the
-// next leader; rows that a prepared XA transaction keeps locked are said to be not checked, if there is reason to look at them; and --every finds
-// what has changed between two rounds. It takes about a minute.
+// TestCheckGoesOn: a check that was interrupted goes on where it was; one whose leader changes meanwhile, by a
+// switchover and by a crash, compares with the next leader; rows that a prepared XA transaction keeps locked are said
+// to be not checked, if there is reason to look at them; and --every finds what has changed between two rounds. It
+// takes about a minute.
 func TestCheckGoesOn(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
@@ -37,8 +38,10 @@ func TestCheckGoesOn(t *testing.T) {
 	whole := fmt.Sprintf("REPEAT('v', %d)", damaged)
 	finds := func(out checkOutput) {
 		t.Helper()
-		if len(out.NotChecked) > 0 || len(out.Differences) != 1 || !slices.Equal(out.Differences[0].Wrong, []string{victim.Name}) ||
-			len(out.Differences[0].Rows) != 1 || out.Differences[0].Rows[0].Key != fmt.Sprintf("'Straße %d', %d, '2024-02-29'", damaged%7, damaged) {
+		if len(out.NotChecked) > 0 || len(out.Differences) != 1 ||
+			!slices.Equal(out.Differences[0].Wrong, []string{victim.Name}) ||
+			len(out.Differences[0].Rows) != 1 || out.Differences[0].Rows[0].Key != fmt.Sprintf("'Straße %d', %d, '2024-02-29'",
+			damaged%7, damaged) {
 			t.Errorf("not the row of %s that is damaged: %+v", victim.Name, out)
 		}
 	}
@@ -106,13 +109,15 @@ func TestCheckGoesOn(t *testing.T) {
 	code, stdout, stderr := c.checkVerb("--table", "checked.big", "--json")
 	var locked checkOutput
 	must(t, json.Unmarshal([]byte(stdout), &locked))
-	if code != 1 || len(locked.Differences) > 0 || len(locked.NotChecked) != 1 || locked.NotChecked[0].What != "checked.big" ||
+	if code != 1 || len(locked.Differences) > 0 || len(locked.NotChecked) != 1 ||
+		locked.NotChecked[0].What != "checked.big" ||
 		!strings.Contains(locked.NotChecked[0].Why, "XA RECOVER") {
 		t.Errorf("exit code %d: %s %s", code, stdout, stderr)
 	}
 	step("rows that are locked")
 	w.try(func(s *session) error {
-		if err := s.try("XA ROLLBACK 'checked'"); err != nil && !strings.Contains(err.Error(), "1397") { // it is not there any more
+		// it is not there any more
+		if err := s.try("XA ROLLBACK 'checked'"); err != nil && !strings.Contains(err.Error(), "1397") {
 			return err
 		}
 		return nil
@@ -164,7 +169,8 @@ type checking struct {
 func (c *cluster) checking(args ...string) *checking {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	k := &checking{t: c.t, cmd: c.checkCommand(c.t.Context(), args...), out: filepath.Join(dir, "out"), err: filepath.Join(dir, "err"), ended: make(chan struct{})}
+	k := &checking{t: c.t, cmd: c.checkCommand(c.t.Context(), args...), out: filepath.Join(dir, "out"),
+		err: filepath.Join(dir, "err"), ended: make(chan struct{})}
 	out, err := os.Create(k.out)
 	must(c.t, err)
 	defer out.Close()

@@ -21,13 +21,15 @@ import (
 	"trireme/lab/testkit"
 )
 
-// inJSON runs the command line against a node, with --json, and returns its exit code and what it printed on standard output.
+// inJSON runs the command line against a node, with --json, and returns its exit code and what it printed on standard
+// output.
 func (c *cluster) inJSON(n *demo.Node, args string) (code int, out []byte) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append(strings.Fields(args), "--json", "--api",
-		fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "--token-file", filepath.Join(scratch, "credentials", c.State().Cluster))...)
+		fmt.Sprintf("127.0.0.1:%d", n.Ports.API), "--token-file", filepath.Join(scratch, "credentials", c.State().
+			Cluster))...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGQUIT) } // it tells where it hangs
 	cmd.WaitDelay = 5 * time.Second
 	return runCommand(c.t, cmd)
@@ -125,5 +127,6 @@ func refusedDry(out []byte, kind api.Kind) error {
 
 // rolledBack says whether a switchover tells of a transaction with so many changed rows and this last statement.
 func rolledBack(res api.SwitchoverResult, rows uint64, statement string) bool {
-	return slices.ContainsFunc(res.OpenTransactions, func(x api.OpenTransaction) bool { return x.Rows == rows && x.Statement == statement })
+	return slices.ContainsFunc(res.OpenTransactions,
+		func(x api.OpenTransaction) bool { return x.Rows == rows && x.Statement == statement })
 }

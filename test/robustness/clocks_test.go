@@ -11,8 +11,8 @@ import (
 	"trireme/lab/verify"
 )
 
-// clockFaults are what CLOCK_BOOTTIME never does, but for the jump ahead of a machine that was suspended, and more than a host's clock is
-// ever off by.
+// clockFaults are what CLOCK_BOOTTIME never does, but for the jump ahead of a machine that was suspended, and more than
+// a host's clock is ever off by.
 var clockFaults = []struct{ what, command, undo string }{
 	{"jumps 3 h ahead", "clock jump 3h", ""},
 	{"jumps 2 h back and, later, ahead again", "clock jump -2h", "clock jump 2h"},
@@ -23,8 +23,9 @@ var clockFaults = []struct{ what, command, undo string }{
 // settle is how long a clock that runs wrong is left so: some leases.
 const settle = 3 * time.Second
 
-// TestClocks lets the clock of the leader, of a follower and of all nodes at once jump by hours and run wrong, daemon and guard alike.
-// Never do two nodes say that they take writes, writes go on, and nothing is lost. See docs/ops/failures.md for what happens to whom.
+// TestClocks lets the clock of the leader, of a follower and of all nodes at once jump by hours and run wrong, daemon
+// and guard alike. Never do two nodes say that they take writes, writes go on, and nothing is lost. See
+// docs/ops/failures.md for what happens to whom.
 func TestClocks(t *testing.T) {
 	t.Parallel()
 	c := leaseTagged(t)
@@ -36,7 +37,8 @@ func TestClocks(t *testing.T) {
 				continue
 			}
 			leader := c.healthy()
-			nodes := map[string][]*demo.Node{"the leader": {leader}, "a follower": c.others(leader)[:1], "all nodes": c.Nodes()}[who]
+			nodes := map[string][]*demo.Node{"the leader": {leader}, "a follower": c.others(leader)[:1],
+				"all nodes": c.Nodes()}[who]
 			c.writesMore(w, 20)
 			before, at := c.view(), time.Now()
 			for _, n := range nodes {
@@ -57,8 +59,9 @@ func TestClocks(t *testing.T) {
 			}
 			now := c.healthy()
 			c.writesMore(w, 20)
-			t.Logf("the clock of %s %s: term %d, led by %s, becomes %d, led by %s; longest write gap %v; all healthy after %v", who, f.what, before.Term,
-				leader.Name, c.view().Term, now.Name, w.Meter().LongestGap(at).Length().Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
+			t.Logf("the clock of %s %s: term %d, led by %s, becomes %d, led by %s; longest write gap %v; all healthy after %v",
+				who, f.what, before.Term, leader.Name, c.view().Term, now.Name, w.Meter().LongestGap(at).Length().
+					Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 			if who == "a follower" && now != leader {
 				t.Errorf("the clock of a follower %s, and %s lost leadership", f.what, leader.Name)
 			}
@@ -67,8 +70,8 @@ func TestClocks(t *testing.T) {
 	t.Log(c.check(w))
 }
 
-// oneLeader watches until the function that it returns is called that no two nodes say at once that they take writes: one says so before and
-// after the other does.
+// oneLeader watches until the function that it returns is called that no two nodes say at once that they take writes:
+// one says so before and after the other does.
 func (c *cluster) oneLeader() (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	rounds, found := 0, error(nil)

@@ -32,7 +32,8 @@ func TestClonedNode(t *testing.T) {
 	started := filepath.Join("mysql", "mysqld.started")
 	copied := func(what string) {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), "cp", "-aT", filepath.Join(victim.Dir, what), filepath.Join(dir, what)).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "cp", "-aT", filepath.Join(victim.Dir, what), filepath.Join(dir, what)).
+			CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -66,7 +67,8 @@ func TestClonedNode(t *testing.T) {
 	defer cancel()
 	clone := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "node", "--config", file)
 	out, err := clone.CombinedOutput()
-	if code := clone.ProcessState.ExitCode(); code != api.ExitCode(api.Errorf(api.KindFinal, "")) || !strings.Contains(string(out), dir) {
+	if code := clone.ProcessState.ExitCode(); code != api.ExitCode(api.Errorf(api.KindFinal, "")) ||
+		!strings.Contains(string(out), dir) {
 		t.Errorf("the copy of %s ended with code %d, %v:\n%s", victim.Name, code, err, out)
 	}
 	if ctx.Err() != nil {

@@ -40,9 +40,10 @@ var debeziumSettings = map[string]string{
 	"schema.history.internal.store.only.captured.tables.ddl": "true",
 }
 
-// TestDebezium: Debezium copies a table from one node's stream while it is written to, and goes on with its changes there, at another node when that one
-// dies with it, and at a third one, while leadership moves by a switchover and by a crash. What was acknowledged was told, each key's changes in the order
-// of their commits, and nothing else; twice only behind a restart. It should take about two minutes.
+// TestDebezium: Debezium copies a table from one node's stream while it is written to, and goes on with its changes
+// there, at another node when that one dies with it, and at a third one, while leadership moves by a switchover and by
+// a crash. What was acknowledged was told, each key's changes in the order of their commits, and nothing else; twice
+// only behind a restart. It should take about two minutes.
 func TestDebezium(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
@@ -58,7 +59,8 @@ func TestDebezium(t *testing.T) {
 	c.streamAccount()
 	admin, err := c.Admin(leader)
 	must(t, err)
-	run1(t, admin, "GRANT SELECT, RELOAD, SHOW DATABASES ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream", "CREATE TABLE stream.t (id INT PRIMARY KEY, v INT NOT NULL)")
+	run1(t, admin, "GRANT SELECT, RELOAD, SHOW DATABASES ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream",
+		"CREATE TABLE stream.t (id INT PRIMARY KEY, v INT NOT NULL)")
 	admin.Close()
 	w := c.writeVersions()
 	w.more(50)
@@ -76,13 +78,14 @@ func TestDebezium(t *testing.T) {
 	var d *debezium
 	hasTold := func(last [versionWriters]int) {
 		t.Helper()
-		eventually(t, checkLimit, "Debezium tells what is written, started again where it ended with a connection", func() error {
-			if d.ended() {
-				t.Logf("Debezium ended: %s", d.why())
-				d = starts(d.node)
-			}
-			return d.hasTold(last)
-		})
+		eventually(t, checkLimit, "Debezium tells what is written, started again where it ended with a connection",
+			func() error {
+				if d.ended() {
+					t.Logf("Debezium ended: %s", d.why())
+					d = starts(d.node)
+				}
+				return d.hasTold(last)
+			})
 	}
 	told := func() {
 		t.Helper()
@@ -103,7 +106,8 @@ func TestDebezium(t *testing.T) {
 	c.healthy()
 	admin, err = c.Admin(c.leader())
 	must(t, err)
-	run1(t, admin, "ALTER TABLE stream.t ADD COLUMN w INT NOT NULL DEFAULT 7", "CREATE USER later IDENTIFIED BY 'x'", "GRANT SELECT ON stream.* TO later")
+	run1(t, admin, "ALTER TABLE stream.t ADD COLUMN w INT NOT NULL DEFAULT 7", "CREATE USER later IDENTIFIED BY 'x'",
+		"GRANT SELECT ON stream.* TO later")
 	admin.Close()
 	term := c.view().Term
 	c.crash(c.leader())
@@ -125,7 +129,8 @@ func TestDebezium(t *testing.T) {
 	w.judge(runs, c.committed())
 }
 
-// A versions has some writers, each of which gives its own keys one version after the other, three keys in a transaction.
+// A versions has some writers, each of which gives its own keys one version after the other, three keys in a
+// transaction.
 type versions struct {
 	t       *testing.T
 	db      *sql.DB // the router's
@@ -165,7 +170,8 @@ func (c *cluster) writeVersions() *versions {
 	return w
 }
 
-// write repeats what fails, which changes nothing if it was carried out after all. Its pace is one that a JVM beside three servers keeps up with.
+// write repeats what fails, which changes nothing if it was carried out after all. Its pace is one that a JVM beside
+// three servers keeps up with.
 func (w *versions) write(writer int) {
 	pace := time.NewTicker(20 * time.Millisecond)
 	defer pace.Stop()
@@ -178,7 +184,8 @@ func (w *versions) write(writer int) {
 		w.mu.Lock()
 		w.tried[writer] = version
 		w.mu.Unlock()
-		statement := "INSERT INTO stream.t (id, v) VALUES " + strings.Join(rows, ", ") + " AS new ON DUPLICATE KEY UPDATE v = GREATEST(t.v, new.v)"
+		statement := "INSERT INTO stream.t (id, v) VALUES " + strings.Join(rows, ", ") +
+			" AS new ON DUPLICATE KEY UPDATE v = GREATEST(t.v, new.v)"
 		for w.tries(statement) != nil {
 			if w.stop.Load() {
 				return
@@ -308,7 +315,8 @@ type change struct {
 func startDebezium(t *testing.T, java, jars string, settings map[string]string, n *demo.Node) *debezium {
 	t.Helper()
 	var words strings.Builder
-	own := map[string]string{"database.hostname": n.Host, "database.port": fmt.Sprint(n.Ports.Stream), "database.user": streamUser, "database.password": streamPassword}
+	own := map[string]string{"database.hostname": n.Host, "database.port": fmt.Sprint(n.Ports.Stream),
+		"database.user": streamUser, "database.password": streamPassword}
 	for _, m := range []map[string]string{settings, own} {
 		for name, value := range m {
 			fmt.Fprintf(&words, "%s=%s\n", name, value)

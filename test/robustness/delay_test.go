@@ -14,9 +14,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestDelayedLearner: a learner with apply_delay shows a commit late and never early, nobody reads it or waits for it, and an operator can stop it
-// just before a wrong DELETE: its rows stay there while everybody else goes on, over a restart of the daemon and the death of mysqld.
-// Afterwards it catches up and nothing is lost. It takes half a minute.
+// TestDelayedLearner: a learner with apply_delay shows a commit late and never early, nobody reads it or waits for it,
+// and an operator can stop it just before a wrong DELETE: its rows stay there while everybody else goes on, over a
+// restart of the daemon and the death of mysqld. Afterwards it catches up and nothing is lost. It takes half a minute.
 func TestDelayedLearner(t *testing.T) {
 	needs.Long(t)
 	const rows, delay = 500, 3 * time.Second
@@ -25,12 +25,14 @@ func TestDelayedLearner(t *testing.T) {
 	c.refused(leader, api.KindInvalid, "config edit apply_delay."+leader.Name+"=1h", leader.Name)
 	c.refused(leader, api.KindConflict, "delay r1 --hold", "r1")
 	s := c.session(leader)
-	s.exec("CREATE DATABASE late", "CREATE TABLE late.t (id INT PRIMARY KEY)", "CREATE TABLE late.mark (id INT PRIMARY KEY)")
+	s.exec("CREATE DATABASE late", "CREATE TABLE late.t (id INT PRIMARY KEY)",
+		"CREATE TABLE late.mark (id INT PRIMARY KEY)")
 	c.caughtUp()
 	c.says(leader, 0, fmt.Sprintf("config edit apply_delay.r1=%v", delay))
 	delayed := func(what string, ok func(v *api.DelayView) bool) {
 		t.Helper()
-		c.shows(leader, late.Name, what, func(m api.MemberView) bool { return m.State == api.StateHealthy && m.Delay != nil && ok(m.Delay) })
+		c.shows(leader, late.Name, what,
+			func(m api.MemberView) bool { return m.State == api.StateHealthy && m.Delay != nil && ok(m.Delay) })
 	}
 	delayed("is delayed", func(v *api.DelayView) bool { return v.Seconds == delay.Seconds() })
 
@@ -68,7 +70,8 @@ func TestDelayedLearner(t *testing.T) {
 	s.exec("DELETE FROM late.t")
 	deleted := c.lastGTID(s.conn)
 	c.refused(leader, api.KindNotFound, "delay r1 --stop-before aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7", "aaaaaaaaaaaa:7")
-	if d := result[api.DelayResult](c, leader, 0, "delay r1 --stop-before "+deleted); d.Order != api.OrderStopBefore || d.GTID != deleted {
+	if d := result[api.DelayResult](c, leader, 0, "delay r1 --stop-before "+deleted); d.Order != api.OrderStopBefore ||
+		d.GTID != deleted {
 		t.Errorf("%+v", d)
 	}
 	stopped := func(v *api.DelayView) bool { return v.Stopped && v.GTID == deleted }
@@ -80,7 +83,8 @@ func TestDelayedLearner(t *testing.T) {
 	w := c.load(verify.Config{Writers: 2})
 	c.writesMore(w, 100)
 	// Nobody waits for it: what routers wait for with AFTER comes, and a commit and a switchover do.
-	if _, err := c.Client(leader).Applied(t.Context(), api.AppliedQuery{Index: c.view().CommitIndex, Everywhere: true}, 10*time.Second); err != nil {
+	if _, err := c.Client(leader).Applied(t.Context(), api.AppliedQuery{Index: c.view().CommitIndex, Everywhere: true},
+		10*time.Second); err != nil {
 		t.Errorf("AFTER waits for a delayed learner: %v", err)
 	}
 	c.says(leader, 0, "switchover")
@@ -101,10 +105,12 @@ func TestDelayedLearner(t *testing.T) {
 	}
 
 	c.says(leader, 0, "delay r1 --stop-after "+deleted)
-	delayed("has stopped behind the DELETE", func(v *api.DelayView) bool { return v.Stopped && v.Order == api.OrderStopAfter })
+	delayed("has stopped behind the DELETE",
+		func(v *api.DelayView) bool { return v.Stopped && v.Order == api.OrderStopAfter })
 	c.awaitRows(late, "late.t", 0)
 	c.says(leader, 0, "delay r1 --resume", "r1", "3s") // as text
-	delayed("goes on", func(v *api.DelayView) bool { return v.Order == "" && !v.Stopped && v.BehindSeconds < 10 && v.CaughtUp })
+	delayed("goes on",
+		func(v *api.DelayView) bool { return v.Order == "" && !v.Stopped && v.BehindSeconds < 10 && v.CaughtUp })
 	c.says(leader, 0, "delay r1 --now", "r1")
 	c.says(leader, 0, "config edit apply_delay.r1=none")
 	c.shows(leader, late.Name, "is not delayed", func(m api.MemberView) bool { return m.Delay == nil })

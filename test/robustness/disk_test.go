@@ -17,8 +17,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must move, nothing may be lost, the
-// reason must be told, and the node must be back by itself when there is space. The disks are file systems in memory, of a limited size.
+// TestFullDisk fills the disks of a leader: of the raft log, and of mysqld's binary log. Leadership must move, nothing
+// may be lost, the reason must be told, and the node must be back by itself when there is space. The disks are file
+// systems in memory, of a limited size.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

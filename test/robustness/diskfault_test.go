@@ -42,11 +42,13 @@ var diskFaults = []diskFault{
 	{what: "hanging fsync of the log", fault: hanging(logSync)},
 	{what: "no space for data", leader: true, fault: faultfs.Full("data"), long: true},
 	{what: "no space for data", fault: faultfs.Full("data"), long: true},
-	{what: "a log that is read-only", leader: true, fault: faultfs.ReadOnly("raft"), moves: true, ends: "read-only file system", long: true},
+	{what: "a log that is read-only", leader: true, fault: faultfs.ReadOnly("raft"), moves: true,
+		ends: "read-only file system", long: true},
 }
 
-// TestDiskFaults lets disks fail and stall under load, one part of one node at a time; TestFullDisk and TestStalledDisk have the rest. A node whose log cannot be believed any more must
-// end with the reason (S2), others must go on, the node must be back by itself or with its daemon's next start, and nothing may be lost.
+// TestDiskFaults lets disks fail and stall under load, one part of one node at a time; TestFullDisk and TestStalledDisk
+// have the rest. A node whose log cannot be believed any more must end with the reason (S2), others must go on, the
+// node must be back by itself or with its daemon's next start, and nothing may be lost.
 func TestDiskFaults(t *testing.T) {
 	t.Parallel()
 	p := createPowered(t, directDisk)
@@ -111,6 +113,6 @@ func (p *powered) suffer(w *verify.Workload, f diskFault) {
 		p.start(victim)
 	}
 	p.healthy()
-	p.t.Logf("%s, %s %s: %d operations hit, write gap %v, healthy %v after its end", f.what, who, victim.Name, hits, gap.Round(time.Millisecond),
-		time.Since(healing).Round(100*time.Millisecond))
+	p.t.Logf("%s, %s %s: %d operations hit, write gap %v, healthy %v after its end", f.what, who, victim.Name, hits,
+		gap.Round(time.Millisecond), time.Since(healing).Round(100*time.Millisecond))
 }

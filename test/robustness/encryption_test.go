@@ -13,9 +13,10 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestEncryptedLog: of three nodes one has the keys of its raft log from a file, one from a command, and one's log is not encrypted. The leader is killed under load and comes back with a
-// new key; a node whose key is missing does not start, says which one it needs, and has changed nothing. Nothing acknowledged is lost, and no file in the directory of an
-// encrypted log shows a row.
+// TestEncryptedLog: of three nodes one has the keys of its raft log from a file, one from a command, and one's log is
+// not encrypted. The leader is killed under load and comes back with a new key; a node whose key is missing does not
+// start, says which one it needs, and has changed nothing. Nothing acknowledged is lost, and no file in the directory
+// of an encrypted log shows a row.
 func TestEncryptedLog(t *testing.T) {
 	t.Parallel()
 	const row = "a row that nobody else may read"
@@ -46,7 +47,8 @@ func TestEncryptedLog(t *testing.T) {
 	}
 	c.lead(c.Nodes()[0])
 	w := c.load(verify.Config{Writers: 8, Mixed: true, Rate: steady()})
-	c.write("CREATE TABLE IF NOT EXISTS workload.secret (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(100))", "INSERT INTO workload.secret (v) VALUES (CONCAT('"+row[:7]+"', '"+row[7:]+"'))")
+	c.write("CREATE TABLE IF NOT EXISTS workload.secret (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(100))",
+		"INSERT INTO workload.secret (v) VALUES (CONCAT('"+row[:7]+"', '"+row[7:]+"'))")
 	c.writesMore(w, loadBeforeKill)
 
 	victim := c.leader()

@@ -32,7 +32,8 @@ var deeds = []deed{
 	{spec: "switchover.drained=error", leader: true, provoke: switchAway, then: stays},
 }
 
-// TestFailpointActions makes mysqld die, the daemon stop, wait or fail at points where that matters. All heals, and nothing is lost.
+// TestFailpointActions makes mysqld die, the daemon stop, wait or fail at points where that matters. All heals, and
+// nothing is lost.
 func TestFailpointActions(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()

@@ -54,11 +54,12 @@ func (c *cluster) fired(n *demo.Node) int {
 	return strings.Count(string(b), "\n")
 }
 
-// provokeAgain is when what should have led a node to its point is tried once more: a switchover may have been refused meanwhile.
+// provokeAgain is when what should have led a node to its point is tried once more: a switchover may have been refused
+// meanwhile.
 const provokeAgain = 15 * time.Second
 
-// awaitFired waits until something has happened at a node's points since before, and provokes it if need be. A daemon that was killed
-// there is gone then.
+// awaitFired waits until something has happened at a node's points since before, and provokes it if need be. A daemon
+// that was killed there is gone then.
 func (c *cluster) awaitFired(n *demo.Node, before int, spec string, provoke func(*cluster, *demo.Node) error) {
 	c.t.Helper()
 	var next time.Time
@@ -84,12 +85,13 @@ func (c *cluster) awaitFired(n *demo.Node, before int, spec string, provoke func
 	})
 }
 
-// way leads one node after the other, or one again and again, to points: the daemon is killed at each, and comes back by itself.
+// way leads one node after the other, or one again and again, to points: the daemon is killed at each, and comes back
+// by itself.
 type way struct {
 	what   string
 	leader bool // the leader is led there; else a follower
-	// points in the order in which they are armed, each in the start behind the one before; "@N" is the hit. Of a way that does not
-	// lead there again by itself each is a way of its own.
+	// points in the order in which they are armed, each in the start behind the one before; "@N" is the hit. Of a way that
+	// does not lead there again by itself each is a way of its own.
 	points []string
 	apart  bool // each point is provoked again, on whoever has the role then
 	// offline leaves the victim dead, and in such a state that its next start leads to the points.
@@ -101,37 +103,56 @@ type way struct {
 }
 
 var ways = []way{
-	{what: "leader, before and in the log", mixed: true, leader: true, apart: true, points: []string{"source.event-read@50", "source.batch-cut@20", "source.before-propose@20",
-		"raft.before-send@50", "raft.before-append@30", "raft.before-respond@20", "log.before-write@20", "log.after-sync@20", "raft.before-apply@20", "raft.after-apply@20"}},
-	{what: "leader, where an answer hangs on it", leader: true, apart: true, short: true, points: []string{"source.after-propose@20", "log.after-write@20",
-		"ack.before@20", "ack.after@20"}},
-	{what: "follower's log", mixed: true, points: []string{"raft.before-append@20", "log.before-write@20", "raft.before-respond@20", "raft.before-apply@20"}},
-	{what: "follower's log, written and not told", short: true, points: []string{"log.after-write@20", "log.after-sync@20", "raft.after-apply@20"}},
+	{what: "leader, before and in the log", mixed: true, leader: true, apart: true,
+		points: []string{"source.event-read@50", "source.batch-cut@20", "source.before-propose@20",
+			"raft.before-send@50", "raft.before-append@30", "raft.before-respond@20", "log.before-write@20", "log.after-sync@20",
+			"raft.before-apply@20", "raft.after-apply@20"}},
+	{what: "leader, where an answer hangs on it", leader: true, apart: true, short: true,
+		points: []string{"source.after-propose@20", "log.after-write@20",
+			"ack.before@20", "ack.after@20"}},
+	{what: "follower's log", mixed: true, points: []string{"raft.before-append@20", "log.before-write@20",
+		"raft.before-respond@20", "raft.before-apply@20"}},
+	{what: "follower's log, written and not told", short: true, points: []string{"log.after-write@20", "log.after-sync@20",
+		"raft.after-apply@20"}},
 	{what: "feed", mixed: true, points: []string{"feed.before-trx@20", "feed.after-trx@20", "feed.after-flush@5"}},
-	{what: "vote", apart: true, provoke: switchAway, points: []string{"state.before-write", "state.after-write", "state.after-sync"}},
-	{what: "rotation", points: []string{"spare.before-sync", "spare.after-sync", "rotate.before-seal", "rotate.after-seal", "rotate.after-cut",
-		"rotate.after-header", "rotate.after-new", "rotate.after-rename", "rotate.before-state", "index.before-write", "index.after-write"}},
-	{what: "leader's rotation", leader: true, apart: true, points: []string{"spare.after-sync", "rotate.after-cut", "rotate.after-header",
-		"rotate.after-rename"}},
+	{what: "vote", apart: true, provoke: switchAway, points: []string{"state.before-write", "state.after-write",
+		"state.after-sync"}},
+	{what: "rotation", points: []string{"spare.before-sync", "spare.after-sync", "rotate.before-seal", "rotate.after-seal",
+		"rotate.after-cut", "rotate.after-header", "rotate.after-new", "rotate.after-rename", "rotate.before-state",
+		"index.before-write", "index.after-write"}},
+	{what: "leader's rotation", leader: true, apart: true, points: []string{"spare.after-sync", "rotate.after-cut",
+		"rotate.after-header", "rotate.after-rename"}},
 	{what: "purge", points: []string{"purge.before-state", "purge.after-state", "purge.after-segment"}},
-	{what: "conflicting tail", leader: true, offline: leaveTail, points: []string{"truncate.before-watermark", "truncate.after-watermark",
-		"truncate.before-file", "truncate.after-file"}},
-	{what: "snapshot", offline: fallBehind, points: []string{"reset.before-segment", "reset.after-segment", "reset.after-state", "reset.before-rename",
-		"reset.before-done"}},
-	{what: "durable index", points: []string{"durable.before-flush", "durable.after-flush", "file.before-rename@3", "file.after-rename@3", "durable.after-persist"}},
-	{what: "leader's durable index", leader: true, apart: true, points: []string{"durable.after-flush", "file.before-rename"}},
-	{what: "start of mysqld", mixed: true, provoke: crashWithHole, points: []string{"server.incarnation-persisted", "server.binlog-deleted", "server.files-written",
-		"server.started", "judge.before-plug", "judge.after-plug", "judge.after-feed"}},
-	{what: "promotion", apart: true, provoke: switchTo, points: []string{"promote.begin", "promote.semisync-on", "promote.before-barrier", "promote.before-open"}},
-	{what: "promotion, committed", apart: true, short: true, provoke: switchTo, points: []string{"promote.after-barrier", "promote.after-open"}},
-	{what: "fence", leader: true, apart: true, provoke: loseQuorum, points: []string{"fence.begin", "drain.before-read-only", "fence.before-kill"}},
-	{what: "switchover", leader: true, apart: true, provoke: switchAway, points: []string{"switchover.begin", "switchover.before-close", "drain.after-read-only",
-		"drain.after-cut", "drain.done", "switchover.drained", "switchover.before-transfer", "switchover.after-transfer", "retire.before-persist", "retire.after-persist", "retire.done"}},
+	{what: "conflicting tail", leader: true, offline: leaveTail, points: []string{"truncate.before-watermark",
+		"truncate.after-watermark", "truncate.before-file", "truncate.after-file"}},
+	{what: "snapshot", offline: fallBehind, points: []string{"reset.before-segment", "reset.after-segment",
+		"reset.after-state", "reset.before-rename", "reset.before-done"}},
+	{what: "durable index", points: []string{"durable.before-flush", "durable.after-flush", "file.before-rename@3",
+		"file.after-rename@3", "durable.after-persist"}},
+	{what: "leader's durable index", leader: true, apart: true,
+		points: []string{"durable.after-flush", "file.before-rename"}},
+	{what: "start of mysqld", mixed: true, provoke: crashWithHole, points: []string{"server.incarnation-persisted",
+		"server.binlog-deleted", "server.files-written", "server.started", "judge.before-plug", "judge.after-plug",
+		"judge.after-feed"}},
+	{what: "promotion", apart: true, provoke: switchTo, points: []string{"promote.begin", "promote.semisync-on",
+		"promote.before-barrier", "promote.before-open"}},
+	{what: "promotion, committed", apart: true, short: true, provoke: switchTo,
+		points: []string{"promote.after-barrier", "promote.after-open"}},
+	{what: "fence", leader: true, apart: true, provoke: loseQuorum,
+		points: []string{"fence.begin", "drain.before-read-only", "fence.before-kill"}},
+	{what: "switchover", leader: true, apart: true, provoke: switchAway,
+		points: []string{"switchover.begin", "switchover.before-close", "drain.after-read-only",
+			"drain.after-cut", "drain.done", "switchover.drained", "switchover.before-transfer", "switchover.after-transfer",
+			"retire.before-persist", "retire.after-persist", "retire.done"}},
 	{what: "routes", leader: true, points: []string{"routes.before-view@20"}},
-	{what: "seeding, the old data is there", apart: true, provoke: reinit, points: []string{"seed.begin", "seed.forgotten", "seed.receiver-up"}},
-	{what: "seeding, the old data is gone", provoke: reinit, points: []string{"seed.discarded", "seed.copying", "seed.copied", "seed.confirmed", "seed.done"}},
-	{what: "membership, leader", leader: true, apart: true, provoke: demoteOther, points: []string{"conf.before-propose", "conf.after-apply"}},
-	{what: "membership, follower", apart: true, provoke: demoteOther, points: []string{"conf.after-apply", "conf.after-persist", "settings.before-save"}},
+	{what: "seeding, the old data is there", apart: true, provoke: reinit, points: []string{"seed.begin", "seed.forgotten",
+		"seed.receiver-up"}},
+	{what: "seeding, the old data is gone", provoke: reinit, points: []string{"seed.discarded", "seed.copying",
+		"seed.copied", "seed.confirmed", "seed.done"}},
+	{what: "membership, leader", leader: true, apart: true, provoke: demoteOther,
+		points: []string{"conf.before-propose", "conf.after-apply"}},
+	{what: "membership, follower", apart: true, provoke: demoteOther,
+		points: []string{"conf.after-apply", "conf.after-persist", "settings.before-save"}},
 }
 
 // TestFailpointWays: every point is on a way, with a hit that makes sense.
@@ -154,8 +175,9 @@ func TestFailpointWays(t *testing.T) {
 	}
 }
 
-// TestFailpoints kills daemons at labelled points under load: between any two steps of a commit and of everything that changes what is on
-// disk. Each comes back by itself; nothing is lost or doubled, and all nodes are equal in the end. The long run leads to all points.
+// TestFailpoints kills daemons at labelled points under load: between any two steps of a commit and of everything that
+// changes what is on disk. Each comes back by itself; nothing is lost or doubled, and all nodes are equal in the end.
+// The long run leads to all points.
 func TestFailpoints(t *testing.T) {
 	t.Parallel()
 	c := leaseTagged(t)
@@ -248,8 +270,8 @@ func (c *cluster) leadChain(v way, w *verify.Workload, points []string) {
 	c.healthy()
 	c.allVote()
 	c.writesMore(w, 20)
-	c.t.Logf("%s was killed at %s; all healthy and writing %v after the first was armed", victim.Name, strings.Join(points, ", then "),
-		time.Since(began).Round(100*time.Millisecond))
+	c.t.Logf("%s was killed at %s; all healthy and writing %v after the first was armed", victim.Name,
+		strings.Join(points, ", then "), time.Since(began).Round(100*time.Millisecond))
 }
 
 // switchAway asks for a switchover.

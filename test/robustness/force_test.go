@@ -42,8 +42,8 @@ func (c *cluster) through(n *demo.Node, readOnly bool) (*session, error) {
 	return s, nil
 }
 
-// leftBehind waits until a node has ended because it was left behind, without a mysqld, and gives the lines of its log that say so,
-// which each end adds to.
+// leftBehind waits until a node has ended because it was left behind, without a mysqld, and gives the lines of its log
+// that say so, which each end adds to.
 func (c *cluster) leftBehind(n *demo.Node) (said string) {
 	c.t.Helper()
 	const why = "was given up by force-quorum"
@@ -71,15 +71,17 @@ func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 	return rep
 }
 
-// TestForceQuorum loses a majority of five voters. The survivors serve reads, refuse writes and go on by themselves when one is back; then
-// the majority is lost for good, with writes that nobody else has, and an operator makes a cluster of the two that are left. Nothing
-// that they had is lost, and the others, started again, fence themselves and name what they hold.
+// TestForceQuorum loses a majority of five voters. The survivors serve reads, refuse writes and go on by themselves
+// when one is back; then the majority is lost for good, with writes that nobody else has, and an operator makes a
+// cluster of the two that are left. Nothing that they had is lost, and the others, started again, fence themselves and
+// name what they hold.
 func TestForceQuorum(t *testing.T) {
 	t.Parallel()
 	c := create(t, 2, 3)
 	leader := c.healthy()
 	other := c.others(leader)[0]
-	loggers := slices.DeleteFunc(slices.Clone(c.Nodes()), func(n *demo.Node) bool { return slices.Contains(c.DataNodes(), n) })
+	loggers := slices.DeleteFunc(slices.Clone(c.Nodes()),
+		func(n *demo.Node) bool { return slices.Contains(c.DataNodes(), n) })
 	// The leader goes last: before, the others would elect another one, whose mysqld would not survive its fence.
 	witness, lost := loggers[0], append(loggers[1:], leader)
 	s := c.session(leader)
@@ -154,7 +156,8 @@ func TestForceQuorum(t *testing.T) {
 		wg.Go(func() { codes[i], outs[i] = c.inJSON(n, "force-quorum --confirm-term "+term) })
 	}
 	wg.Wait()
-	t.Logf("%v until writes\n%d %s\n%d %s", time.Since(began).Round(10*time.Millisecond), codes[0], outs[0], codes[1], outs[1])
+	t.Logf("%v until writes\n%d %s\n%d %s", time.Since(began).Round(10*time.Millisecond), codes[0], outs[0], codes[1],
+		outs[1])
 	if (codes[0] == 0) == (codes[1] == 0) {
 		t.Fatal(codes)
 	}
@@ -172,7 +175,8 @@ func TestForceQuorum(t *testing.T) {
 	}
 	s.exec("INSERT INTO fq.t VALUES (3)")
 
-	// The lost ones are back, a majority of the old voters, and cannot reach a survivor: they take writes. Once they can, they end.
+	// The lost ones are back, a majority of the old voters, and cannot reach a survivor: they take writes. Once they can,
+	// they end.
 	for _, n := range []*demo.Node{other, witness} {
 		must(t, c.SignalHost(n, syscall.SIGSTOP))
 	}
@@ -196,7 +200,8 @@ func TestForceQuorum(t *testing.T) {
 		if n == leader && !strings.Contains(why, incarnation+":") {
 			t.Errorf("%s: %s", n.Name, why)
 		}
-		dump := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "log", "dump", "--json", "--from", fmt.Sprint(kept+1), n.Dir)
+		dump := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "log", "dump", "--json",
+			"--from", fmt.Sprint(kept+1), n.Dir)
 		if code, out := runCommand(t, dump); code != 0 || n == leader && !strings.Contains(string(out), incarnation+":") {
 			t.Errorf("log dump of %s: %d %s", n.Name, code, out)
 		}
@@ -225,7 +230,8 @@ func TestForceQuorum(t *testing.T) {
 		b, _ := os.ReadFile(filepath.Join(n.Dir, "audit.log"))
 		audit = append(audit, b...)
 	}
-	if strings.Count(string(audit), `"plan":`) != 2 || !strings.Contains(string(audit), `"state":"asked"`) || !strings.Contains(string(audit), `"state":"decided"`) {
+	if strings.Count(string(audit), `"plan":`) != 2 || !strings.Contains(string(audit), `"state":"asked"`) ||
+		!strings.Contains(string(audit), `"state":"decided"`) {
 		t.Errorf("audit.log: %s", audit)
 	}
 	// A crash of everything afterwards is one like any other.
@@ -295,13 +301,15 @@ func TestForceQuorumOfLearners(t *testing.T) {
 		}
 		return nil
 	})
-	if rep := result[api.ForceReport](c, region[0], 1, "force-quorum --dry-run"); rep.ProblemKind != api.KindNotReady || !strings.Contains(rep.Advice, "n8,n9") {
+	if rep := result[api.ForceReport](c, region[0], 1, "force-quorum --dry-run"); rep.ProblemKind != api.KindNotReady ||
+		!strings.Contains(rep.Advice, "n8,n9") {
 		t.Errorf("without --voters: %+v", rep)
 	}
 	// Both daemons are killed as soon as it is decided. What is left to do they do when they start.
 	cl := c.Client(region[0])
 	defer cl.Close()
-	rep, err := api.ForceQuorum.Ask(t.Context(), cl, api.ForceRequest{Voters: []string{"n8", "n9"}, Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
+	rep, err := api.ForceQuorum.Ask(t.Context(), cl, api.ForceRequest{Voters: []string{"n8", "n9"},
+		Confirm: c.forceReport(region[0], "n8", "n9").Term, By: "a test"})
 	must(t, err)
 	for _, n := range region {
 		c.KillDaemon(n)
@@ -330,7 +338,8 @@ func TestForceQuorumOfLearners(t *testing.T) {
 		}
 		return nil
 	})
-	rep = result[api.ForceReport](c, region[0], 0, fmt.Sprintf("force-quorum --confirm-term %d", c.forceReport(region[0]).Term))
+	rep = result[api.ForceReport](c, region[0], 0, fmt.Sprintf("force-quorum --confirm-term %d", c.forceReport(region[0]).
+		Term))
 	if !rep.Certain || rep.NewGeneration != 3 {
 		t.Errorf("%+v", rep)
 	}

@@ -17,8 +17,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestFormerNodeCannotCopy: what a removed node knows logs in to no server any more, also when the leader dies in the instant of the removal, and the nodes
-// that stay can be copied from as before.
+// TestFormerNodeCannotCopy: what a removed node knows logs in to no server any more, also when the leader dies in the
+// instant of the removal, and the nodes that stay can be copied from as before.
 func TestFormerNodeCannotCopy(t *testing.T) {
 	t.Parallel()
 	c := lease(t)

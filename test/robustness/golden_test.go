@@ -31,7 +31,8 @@ import (
 	"trireme/lab/verify"
 )
 
-var writeGolden = flag.Bool("golden", false, "keep the directory of a node of the last release, for those that come later to read")
+var writeGolden = flag.Bool("golden", false,
+	"keep the directory of a node of the last release, for those that come later to read")
 
 const goldenReleases = "../../internal/node/testdata/golden/releases"
 
@@ -47,7 +48,8 @@ func TestWriteGolden(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("%s is there already, and is never written again (%v)", dir, err)
 	}
-	c := createShape(t, shape{nodes: 3, loggers: 1, binary: program, tune: func(n *config.Node) { n.Raft.LogMax = 64 * config.MiB }})
+	c := createShape(t, shape{nodes: 3, loggers: 1, binary: program,
+		tune: func(n *config.Node) { n.Raft.LogMax = 64 * config.MiB }})
 	leader := c.healthy()
 	w := c.load(verify.Config{Writers: 2, Rate: 10, Mixed: true})
 	c.writesMore(w, 40)
@@ -60,7 +62,8 @@ func TestWriteGolden(t *testing.T) {
 	c.healthy()
 	c.lead(leader)
 	s := c.session(leader)
-	s.exec("CREATE DATABASE large", "CREATE TABLE large.t (a LONGTEXT)", "INSERT INTO large.t VALUES (REPEAT('a', 2500000))")
+	s.exec("CREATE DATABASE large", "CREATE TABLE large.t (a LONGTEXT)",
+		"INSERT INTO large.t VALUES (REPEAT('a', 2500000))")
 	s.close()
 	c.check(w)
 	for _, n := range c.Nodes() {
@@ -110,9 +113,9 @@ func pack(dir, archive string) error {
 	return os.WriteFile(archive, b.Bytes(), 0o644)
 }
 
-// TestGoldenDirectory starts a daemon of this version on the directory that a node of each release has left. Its mysqld's
-// data and the other nodes are not there: its operator makes a cluster of it alone, and a new mysqld executes the whole
-// log of that release, judged as it is.
+// TestGoldenDirectory starts a daemon of this version on the directory that a node of each release has left. Its
+// mysqld's data and the other nodes are not there: its operator makes a cluster of it alone, and a new mysqld executes
+// the whole log of that release, judged as it is.
 func TestGoldenDirectory(t *testing.T) {
 	t.Parallel()
 	needMySQL(t)
@@ -162,7 +165,8 @@ func startGolden(t *testing.T, archive string) {
 	// Keys were not kept.
 	ca, err := pki.NewCA(cfg.Cluster, time.Now())
 	must(t, err)
-	bundle, err := ca.Issue(pki.NodeCert{Name: cfg.Name, ID: id.ID, Hosts: setup.Hosts(cfg.Member(id.ID, id.Role))}, time.Now())
+	bundle, err := ca.Issue(pki.NodeCert{Name: cfg.Name, ID: id.ID, Hosts: setup.Hosts(cfg.Member(id.ID, id.Role))},
+		time.Now())
 	must(t, err)
 	must(t, os.MkdirAll(cfg.TLSDir(), 0o700))
 	must(t, errors.Join(ca.Save(cfg.TLSDir()), bundle.Save(cfg.TLSDir())))
@@ -207,19 +211,22 @@ func startGolden(t *testing.T, archive string) {
 	secrets, err = config.LoadSecrets(dir) // it has made itself another password
 	must(t, err)
 	admin := mysql.NewConfig()
-	admin.User, admin.Passwd, admin.Net, admin.Addr = secrets.Admin.User, secrets.Admin.Password, "unix", mysqld.Config{Dir: cfg.MySQLDir()}.Socket()
+	admin.User, admin.Passwd, admin.Net, admin.Addr = secrets.Admin.User, secrets.Admin.Password,
+		"unix", mysqld.Config{Dir: cfg.MySQLDir()}.Socket()
 	db, err := sql.Open("mysql", admin.FormatDSN())
 	must(t, err)
 	defer db.Close()
 	var executed string
 	var large, tables int
-	must(t, db.QueryRow("SELECT @@GLOBAL.gtid_executed, (SELECT LENGTH(a) FROM large.t), (SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'accounts')").Scan(&executed, &large, &tables))
+	must(t,
+		db.QueryRow("SELECT @@GLOBAL.gtid_executed, (SELECT LENGTH(a) FROM large.t), (SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'accounts')").Scan(&executed, &large, &tables))
 	has, err := gtid.ParseSet(strings.Join(strings.Fields(executed), ""))
 	must(t, err)
 	want, err := gtid.ParseSet(strings.Join(strings.Fields(said.GTIDs), ""))
 	must(t, err)
 	if missing := want.Subtract(has); !missing.Empty() || large != 2500000 || tables == 0 {
-		t.Errorf("%v of the log is missing; the large row has %d bytes, there are %d tables of a bank", missing, large, tables)
+		t.Errorf("%v of the log is missing; the large row has %d bytes, there are %d tables of a bank", missing, large,
+			tables)
 	}
 	_, err = db.Exec("INSERT INTO large.t VALUES ('written by this version')")
 	must(t, err)

@@ -56,8 +56,9 @@ func (c *cluster) recorded(kind, text string) {
 	})
 }
 
-// TestGovernor: a large transaction is told of, one that is too large is refused at its statement and leaves nothing behind, the limit moves
-// with leadership, and DDL is seen while it runs and counts in the forecast of a failover until a follower has applied it.
+// TestGovernor: a large transaction is told of, one that is too large is refused at its statement and leaves nothing
+// behind, the limit moves with leadership, and DDL is seen while it runs and counts in the forecast of a failover until
+// a follower has applied it.
 func TestGovernor(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -146,7 +147,8 @@ func (c *cluster) ddlShows(leader *demo.Node) {
 			return nil
 		})
 		c.caughtUp()
-		c.t.Logf("ALTER TABLE took %v; under way: %s; in the forecast: %s", end.Sub(began).Round(time.Millisecond), running, applied)
+		c.t.Logf("ALTER TABLE took %v; under way: %s; in the forecast: %s", end.Sub(began).Round(time.Millisecond), running,
+			applied)
 		if running != "" && applied != "" {
 			return
 		}
@@ -155,9 +157,9 @@ func (c *cluster) ddlShows(leader *demo.Node) {
 	c.t.Fatalf("DDL was not seen: under way %q, in the forecast %q", running, applied)
 }
 
-// TestFollowerDiskFull fills the disk of a follower's relay log, and in the long form those of its raft log and of its data. No client that writes
-// notices, but for those of the router of a daemon that ends for it: the same node leads, no write fails, and none waits for long. The follower
-// is whole again once there is space.
+// TestFollowerDiskFull fills the disk of a follower's relay log, and in the long form those of its raft log and of its
+// data. No client that writes notices, but for those of the router of a daemon that ends for it: the same node leads,
+// no write fails, and none waits for long. The follower is whole again once there is space.
 func TestFollowerDiskFull(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -178,7 +180,8 @@ func TestFollowerDiskFull(t *testing.T) {
 	c.start(victim)
 	c.healthy()
 	const writers = 8
-	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 10}) // mysqld tries again once a minute; more than that fills the disk again
+	// mysqld tries again once a minute; more than that fills the disk again
+	w := c.load(verify.Config{Writers: writers, PayloadBytes: 4000, Rate: 10})
 	for i, d := range disks {
 		c.writesMore(w, 200)
 		before, failed, at := c.view(), w.Meter().Failed(), time.Now()
@@ -210,8 +213,9 @@ func TestFollowerDiskFull(t *testing.T) {
 			})
 		}
 		m := c.member(victim)
-		t.Logf("the follower's %s is full: %.0f writes/s, before it %.0f, write gap %v; it is %s (%s) and %d entries behind", dirs[i], w.Meter().Rate(at, time.Now()),
-			w.Meter().Rate(at.Add(-2*time.Second), at), gap.Round(time.Millisecond), m.State, m.Reason, c.view().CommitIndex-m.Raft.Applied)
+		t.Logf("the follower's %s is full: %.0f writes/s, before it %.0f, write gap %v; it is %s (%s) and %d entries behind",
+			dirs[i], w.Meter().Rate(at, time.Now()), w.Meter().Rate(at.Add(-2*time.Second), at), gap.Round(time.Millisecond),
+			m.State, m.Reason, c.view().CommitIndex-m.Raft.Applied)
 		d.empty()
 		roomAt := time.Now()
 		eventually(t, healLimit, victim.Name+" is back", func() error {
@@ -280,8 +284,9 @@ func (c *cluster) leadAfterFullDisk(n *demo.Node, relay *disk, w *verify.Workloa
 	c.healthy()
 }
 
-// TestLagObjective: commits are slowed for a follower that applies less than is written, and for nobody who stands still, nor once it keeps up. How
-// near to the objective the follower stays is a matter of time, and of ha's TestFlowModel.
+// TestLagObjective: commits are slowed for a follower that applies less than is written, and for nobody who stands
+// still, nor once it keeps up. How near to the objective the follower stays is a matter of time, and of ha's
+// TestFlowModel.
 func TestLagObjective(t *testing.T) {
 	t.Parallel()
 	const objective = 4
@@ -330,8 +335,9 @@ func TestLagObjective(t *testing.T) {
 	t.Logf("%s", c.check(w))
 }
 
-// TestLagIsTold: of a follower that applies slowly the cluster tells seconds, bytes and how long it needs for them; of one that stands still, since when what
-// it lacks is committed; and of one that has caught up, nothing of it. Half a minute.
+// TestLagIsTold: of a follower that applies slowly the cluster tells seconds, bytes and how long it needs for them; of
+// one that stands still, since when what it lacks is committed; and of one that has caught up, nothing of it. Half a
+// minute.
 func TestLagIsTold(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
@@ -405,7 +411,8 @@ func (c *cluster) unslowed(why string, n *demo.Node) {
 	c.t.Helper()
 	eventually(c.t, healLimit, "commits are not slowed: "+why, func() error {
 		f, err := c.flow()
-		if m := c.member(n); err == nil && (f.DelaySeconds > 0 || m.MySQL == nil || m.MySQL.LagSeconds == nil || *m.MySQL.LagSeconds > 2) {
+		if m := c.member(n); err == nil && (f.DelaySeconds > 0 || m.MySQL == nil || m.MySQL.LagSeconds == nil ||
+			*m.MySQL.LagSeconds > 2) {
 			err = fmt.Errorf("%+v, %+v", f, m.MySQL)
 		}
 		return err

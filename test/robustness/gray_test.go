@@ -13,9 +13,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestNoFault: what only looks like a fault, for longer than the limits after which a fault is found, moves no leadership and ends no
-// writes: waits for locks, account statements back to back, which lock logins out each time, a storm of logins, and a follower that is
-// stopped again and again.
+// TestNoFault: what only looks like a fault, for longer than the limits after which a fault is found, moves no
+// leadership and ends no writes: waits for locks, account statements back to back, which lock logins out each time, a
+// storm of logins, and a follower that is stopped again and again.
 func TestNoFault(t *testing.T) {
 	testkit.Quiet(t, "that leadership stays where it is")
 	c := lease(t)
@@ -23,14 +23,16 @@ func TestNoFault(t *testing.T) {
 	leader := c.healthy()
 	before := c.view()
 	s := c.session(leader)
-	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY, v INT)", "INSERT INTO gray.t VALUES (1, 0)")
+	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY, v INT)",
+		"INSERT INTO gray.t VALUES (1, 0)")
 	s.exec("BEGIN", "UPDATE gray.t SET v = 1")
 	blocked := make(chan error, 1)
 	waiter := c.session(leader)
 	waiter.exec("SET innodb_lock_wait_timeout = 60")
 	go func() { blocked <- waiter.try("UPDATE gray.t SET v = 2") }()
 
-	end := time.Now().Add(12 * time.Second) // commits that stand still count as a fault after 10 s, a server without an answer after 5 s
+	// commits that stand still count as a fault after 10 s, a server without an answer after 5 s
+	end := time.Now().Add(12 * time.Second)
 	stop := make(chan struct{})
 	failed := make(chan error, 2)
 	accounts := c.admin(leader)
@@ -43,7 +45,8 @@ func TestNoFault(t *testing.T) {
 			default:
 			}
 			user := fmt.Sprintf("gray%d", i%10)
-			for _, q := range []string{"CREATE USER IF NOT EXISTS " + user, "GRANT SELECT ON gray.* TO " + user, "DROP USER " + user} {
+			for _, q := range []string{"CREATE USER IF NOT EXISTS " + user, "GRANT SELECT ON gray.* TO " + user,
+				"DROP USER " + user} {
 				if err := accounts.try(q); err != nil {
 					failed <- fmt.Errorf("%s: %w", q, err)
 					return
@@ -93,14 +96,16 @@ func TestNoFault(t *testing.T) {
 	t.Logf("%s", c.check(w))
 }
 
-// TestStopWhileWaiting: a daemon that is asked to stop does not wait for the transactions that a switchover under way waits for.
+// TestStopWhileWaiting: a daemon that is asked to stop does not wait for the transactions that a switchover under way
+// waits for.
 func TestStopWhileWaiting(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	target := c.others(leader)[0]
 	s := c.session(leader)
-	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY)", "BEGIN", "INSERT INTO gray.t VALUES (1)")
+	s.exec("DROP DATABASE IF EXISTS gray", "CREATE DATABASE gray", "CREATE TABLE gray.t (id INT PRIMARY KEY)", "BEGIN",
+		"INSERT INTO gray.t VALUES (1)")
 	done := make(chan string, 1)
 	go func() {
 		_, out := c.trireme(target, "switchover", "--to", target.Name, "--on-open-trx", "wait=60s")
@@ -126,9 +131,9 @@ func TestStopWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestXAEndedOnFollower: XA COMMIT and XA ROLLBACK by sessions on the followers, of a transaction that their appliers have prepared, take
-// effect there alone. Each follower must say so and go out of service, also after a restart of its mysqld, and be seeded by itself, one
-// after the other; the leader goes on, and the transaction is still its to decide.
+// TestXAEndedOnFollower: XA COMMIT and XA ROLLBACK by sessions on the followers, of a transaction that their appliers
+// have prepared, take effect there alone. Each follower must say so and go out of service, also after a restart of its
+// mysqld, and be seeded by itself, one after the other; the leader goes on, and the transaction is still its to decide.
 func TestXAEndedOnFollower(t *testing.T) {
 	t.Parallel()
 	c := lease(t)

@@ -22,7 +22,8 @@ func (g gaps) String() string {
 		return "none"
 	}
 	s := slices.Sorted(slices.Values(g))
-	return fmt.Sprintf("median %v, longest %v of %d", s[len(s)/2].Round(time.Millisecond), s[len(s)-1].Round(time.Millisecond), len(s))
+	return fmt.Sprintf("median %v, longest %v of %d", s[len(s)/2].Round(time.Millisecond),
+		s[len(s)-1].Round(time.Millisecond), len(s))
 }
 
 // kills of the leader: what is killed, and whether its daemon must be started again.
@@ -39,8 +40,9 @@ var leaderKills = []struct {
 	}, true},
 }
 
-// TestKillLeader kills the leader's mysqld, daemon, or both, round after round, under 32 writers and a mix of DDL, accounts,
-// transfers and XA. Every ex-leader must come back as a healthy follower by itself, nothing acknowledged may be lost.
+// TestKillLeader kills the leader's mysqld, daemon, or both, round after round, under 32 writers and a mix of DDL,
+// accounts, transfers and XA. Every ex-leader must come back as a healthy follower by itself, nothing acknowledged may
+// be lost.
 func TestKillLeader(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -65,8 +67,8 @@ func TestKillLeader(t *testing.T) {
 			moved++
 		}
 		seen[how.name] = append(seen[how.name], gap)
-		t.Logf("round %d: killed %s of %s, write gap %v, %s leads, all healthy after %v", i+1, how.name, victim.Name, gap.Round(time.Millisecond), leader.Name,
-			time.Since(at).Round(100*time.Millisecond))
+		t.Logf("round %d: killed %s of %s, write gap %v, %s leads, all healthy after %v", i+1, how.name, victim.Name,
+			gap.Round(time.Millisecond), leader.Name, time.Since(at).Round(100*time.Millisecond))
 	}
 	r := c.check(w)
 	t.Logf("%d rounds, leadership moved in %d: %s", n, moved, r)
@@ -93,15 +95,18 @@ func TestKillFollower(t *testing.T) {
 		}
 		now := c.healthy()
 		if now != leader {
-			t.Errorf("round %d: leadership went from %s to %s because a follower's %s was killed", i+1, leader.Name, now.Name, how.name)
+			t.Errorf("round %d: leadership went from %s to %s because a follower's %s was killed", i+1, leader.Name, now.Name,
+				how.name)
 		}
-		t.Logf("round %d: killed %s of follower %s, longest write gap %v", i+1, how.name, victim.Name, w.Meter().LongestGap(at).Length().Round(time.Millisecond))
+		t.Logf("round %d: killed %s of follower %s, longest write gap %v", i+1, how.name, victim.Name, w.Meter().
+			LongestGap(at).Length().Round(time.Millisecond))
 	}
 	t.Logf("%s", c.check(w))
 }
 
-// TestKillEverything kills every daemon, and with them every mysqld, at the same moment under load, and starts all again; then it ends all by
-// SIGTERM, and starts the last leader last. Starts and what follows them take most of its half a minute.
+// TestKillEverything kills every daemon, and with them every mysqld, at the same moment under load, and starts all
+// again; then it ends all by SIGTERM, and starts the last leader last. Starts and what follows them take most of its
+// half a minute.
 func TestKillEverything(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -115,7 +120,8 @@ func TestKillEverything(t *testing.T) {
 		at := time.Now()
 		must(t, c.StartAll())
 		c.writesMore(w, 10)
-		if e := c.change(c.healthy(), c.view().Term); e.Kind != "failover" || e.GapMS < 100 || e.GapMS > float64(time.Since(killed).Milliseconds()+10_000) {
+		if e := c.change(c.healthy(), c.view().Term); e.Kind != "failover" || e.GapMS < 100 ||
+			e.GapMS > float64(time.Since(killed).Milliseconds()+10_000) {
 			t.Errorf("all daemons were killed %v ago, and the history says %+v", time.Since(killed), e)
 		}
 		t.Logf("round %d: writes again %v after the start of all", i+1, time.Since(at).Round(100*time.Millisecond))
@@ -138,7 +144,8 @@ func TestKillEverything(t *testing.T) {
 	t.Logf("all healthy %v after the start: %s", time.Since(begin).Round(100*time.Millisecond), c.check(w))
 }
 
-// TestSwitchover moves leadership to each node under load, and at last has the leader's daemon hand it over when SIGTERM ends it.
+// TestSwitchover moves leadership to each node under load, and at last has the leader's daemon hand it over when
+// SIGTERM ends it.
 func TestSwitchover(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -154,7 +161,8 @@ func TestSwitchover(t *testing.T) {
 			before := w.Log().Counts()
 			var at time.Time
 			var res api.SwitchoverResult
-			eventually(t, healLimit, to.Name+" takes over", func() (err error) { // refused while it is far behind, which load can make it
+			// refused while it is far behind, which load can make it
+			eventually(t, healLimit, to.Name+" takes over", func() (err error) {
 				at = time.Now()
 				res, err = c.Switchover(t.Context(), to.Name)
 				return err
@@ -169,16 +177,17 @@ func TestSwitchover(t *testing.T) {
 			gap := w.Meter().LongestGap(at).Length()
 			seen = append(seen, gap)
 			after := w.Log().Counts()
-			t.Logf("%s to %s: write gap %v, of which the daemons saw %.0f ms; %d writes refused, %d without an answer", from.Name, to.Name, gap.Round(time.Millisecond),
-				res.WriteGapMS, after.Failed-before.Failed, after.Unknown-before.Unknown)
+			t.Logf("%s to %s: write gap %v, of which the daemons saw %.0f ms; %d writes refused, %d without an answer",
+				from.Name, to.Name, gap.Round(time.Millisecond), res.WriteGapMS, after.Failed-before.Failed,
+				after.Unknown-before.Unknown)
 		}
 	}
 	c.stopLeader(w)
 	t.Logf("write gap: %v; %s", seen, c.check(w))
 }
 
-// stopLeader ends the leader's daemon by SIGTERM: it hands over first, and does not wait for connections that nobody uses, for which mysqld has
-// a patience of 10 s.
+// stopLeader ends the leader's daemon by SIGTERM: it hands over first, and does not wait for connections that nobody
+// uses, for which mysqld has a patience of 10 s.
 func (c *cluster) stopLeader(w *verify.Workload) {
 	c.t.Helper()
 	leader := c.healthy()

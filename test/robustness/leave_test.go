@@ -26,15 +26,17 @@ func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult
 	return api.Leave.Ask(c.t.Context(), cl, req)
 }
 
-// TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and been written to, becomes a
-// source and a replica; a dead node forbids it, and what is taken back leaves a healthy cluster.
+// TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and
+// been written to, becomes a source and a replica; a dead node forbids it, and what is taken back leaves a healthy
+// cluster.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	c := create(t, 2, 1)
 	leader := c.healthy()
 	follower := c.others(leader)[0]
 	s := c.session(leader)
-	s.exec("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", "INSERT INTO shop.t (v) VALUES (1)")
+	s.exec("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)",
+		"INSERT INTO shop.t (v) VALUES (1)")
 	s.close()
 	c.caughtUp()
 	// A local statement on each, which the log does not have: the replica must not ask its source for it.
@@ -62,10 +64,12 @@ func TestLeave(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := c.leave(follower, api.LeaveRequest{}); api.KindOf(err) != api.KindNotReady || !strings.Contains(err.Error(), logger.Name) {
+	if _, err := c.leave(follower, api.LeaveRequest{}); api.KindOf(err) != api.KindNotReady ||
+		!strings.Contains(err.Error(), logger.Name) {
 		t.Errorf("left without %s: %v", logger.Name, err)
 	}
-	if res, err := c.leave(leader, api.LeaveRequest{DryRun: true}); err != nil || res.ProblemKind != api.KindNotReady || !strings.Contains(res.Problem, logger.Name) {
+	if res, err := c.leave(leader, api.LeaveRequest{DryRun: true}); err != nil || res.ProblemKind != api.KindNotReady ||
+		!strings.Contains(res.Problem, logger.Name) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	if _, err := c.leave(leader, api.LeaveRequest{IfTerm: 1}); api.KindOf(err) != api.KindChanged {
@@ -84,7 +88,8 @@ func TestLeave(t *testing.T) {
 	// A follower that cannot be made ready: everything is taken back.
 	blocked := filepath.Join(follower.Dir, "mysql", "binlog-plain")
 	must(t, os.WriteFile(blocked, nil, 0o600))
-	if _, err := c.leave(leader, api.LeaveRequest{}); api.KindOf(err) != api.KindNotReady || !strings.Contains(err.Error(), follower.Name) {
+	if _, err := c.leave(leader, api.LeaveRequest{}); api.KindOf(err) != api.KindNotReady ||
+		!strings.Contains(err.Error(), follower.Name) {
 		t.Errorf("left although %s cannot: %v", follower.Name, err)
 	}
 	must(t, os.Remove(blocked))
@@ -93,7 +98,8 @@ func TestLeave(t *testing.T) {
 	c.writesMore(w, 50)
 	must(t, w.Stop())
 
-	// XA: what is prepared does not outlive a replica's restart, and what the applier has prepared and ended leaves no trace in its tables.
+	// XA: what is prepared does not outlive a replica's restart, and what the applier has prepared and ended leaves no
+	// trace in its tables.
 	s = c.session(leader)
 	s.exec("XA START 'x'", "INSERT INTO shop.t (v) VALUES (3)", "XA END 'x'", "XA PREPARE 'x'")
 	if res, err := c.leave(leader, api.LeaveRequest{DryRun: true}); err != nil || !res.ProblemKind.Refused() {
@@ -106,7 +112,8 @@ func TestLeave(t *testing.T) {
 	uuid := s.value("SELECT @@server_uuid")
 	s.close()
 	c.caughtUp()
-	if _, err := c.leave(leader, api.LeaveRequest{}); !api.KindOf(err).Refused() || !strings.Contains(err.Error(), follower.Name) {
+	if _, err := c.leave(leader, api.LeaveRequest{}); !api.KindOf(err).Refused() ||
+		!strings.Contains(err.Error(), follower.Name) {
 		t.Errorf("left although a restart of %s forgets an XA PREPARE: %v", follower.Name, err)
 	}
 	c.healthy()
@@ -144,11 +151,13 @@ func TestLeave(t *testing.T) {
 		}
 		a, b := get1(t, source, "SELECT @@gtid_executed"), get1(t, replica, "SELECT @@gtid_executed")
 		if a != b {
-			return fmt.Errorf("source %s, replica %s, %s", a, b, get1(t, replica, "SELECT GROUP_CONCAT(LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"))
+			return fmt.Errorf("source %s, replica %s, %s", a, b,
+				get1(t, replica, "SELECT GROUP_CONCAT(LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"))
 		}
 		return nil
 	})
-	for _, q := range []string{"SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM shop.t", "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'workload'"} {
+	for _, q := range []string{"SELECT CONCAT(COUNT(*), ' ', SUM(v)) FROM shop.t",
+		"SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'workload'"} {
 		if a, b := get1(t, source, q), get1(t, replica, q); a != b {
 			t.Errorf("%s: source %s, replica %s", q, a, b)
 		}
@@ -156,7 +165,8 @@ func TestLeave(t *testing.T) {
 	if got := get1(t, source, "SELECT @@server_uuid"); strings.Contains(got, uuid) {
 		t.Errorf("the source has the server_uuid of its last life, %s, and may give its numbers again", got)
 	}
-	if v := get1(t, source, "SELECT CONCAT(@@super_read_only, @@log_replica_updates, @@sync_binlog, @@innodb_flush_log_at_trx_commit)"); v != "0111" {
+	if v := get1(t, source,
+		"SELECT CONCAT(@@super_read_only, @@log_replica_updates, @@sync_binlog, @@innodb_flush_log_at_trx_commit)"); v != "0111" {
 		t.Errorf("settings of the source: %s", v)
 	}
 	if v := get1(t, replica, "SELECT CONCAT(@@super_read_only, @@log_replica_updates)"); v != "11" {
@@ -164,7 +174,8 @@ func TestLeave(t *testing.T) {
 	}
 	// No daemon starts there again.
 	for _, n := range c.Nodes() {
-		out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "node", "--config", filepath.Join(n.Dir, "trireme.toml")).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "node", "--config",
+			filepath.Join(n.Dir, "trireme.toml")).CombinedOutput()
 		if err == nil {
 			t.Errorf("%s: %v: %s", n.Name, err, out)
 		}

@@ -18,9 +18,10 @@ import (
 	"trireme/lab/wan"
 )
 
-// TestLiveSet: with AFTER, a follower whose host stands still, or is cut off, holds writes up once and then no more; while it is cut off its own router
-// answers reads at EVENTUAL with what it has, and none at AFTER; it counts as live again when it is back. All the while, and when the leader is lost, no
-// read at AFTER through any router misses what was answered before it began. About 45 s.
+// TestLiveSet: with AFTER, a follower whose host stands still, or is cut off, holds writes up once and then no more;
+// while it is cut off its own router answers reads at EVENTUAL with what it has, and none at AFTER; it counts as live
+// again when it is back. All the while, and when the leader is lost, no read at AFTER through any router misses what
+// was answered before it began. About 45 s.
 func TestLiveSet(t *testing.T) {
 	t.Parallel()
 	topo := emulated(t, "city")
@@ -29,7 +30,8 @@ func TestLiveSet(t *testing.T) {
 	}})
 	leader := c.healthy()
 	c.sql(leader, func(conn *sql.Conn) {
-		for _, q := range []string{"CREATE DATABASE live", "CREATE TABLE live.t (id INT PRIMARY KEY, v BIGINT)", "INSERT INTO live.t VALUES (1, 0)"} {
+		for _, q := range []string{"CREATE DATABASE live", "CREATE TABLE live.t (id INT PRIMARY KEY, v BIGINT)",
+			"INSERT INTO live.t VALUES (1, 0)"} {
 			_, err := conn.ExecContext(t.Context(), q)
 			must(t, err)
 		}
@@ -116,13 +118,15 @@ func (c *cluster) liveWrites(n *demo.Node) *liveWriter {
 	return w
 }
 
-// more writes until that many writes were answered OK; all others must have been told that nothing is known, or promised, of them.
+// more writes until that many writes were answered OK; all others must have been told that nothing is known, or
+// promised, of them.
 func (w *liveWriter) more(n int) time.Duration {
 	w.c.t.Helper()
 	began := time.Now()
 	for n > 0 {
 		w.last++
-		_, err := w.db.ExecContext(w.c.t.Context(), fmt.Sprintf("UPDATE /*+ trireme_consistency(AFTER) */ live.t SET v = %d", w.last))
+		_, err := w.db.ExecContext(w.c.t.Context(), fmt.Sprintf("UPDATE /*+ trireme_consistency(AFTER) */ live.t SET v = %d",
+			w.last))
 		if err == nil {
 			w.answered.Store(w.last)
 			n--
@@ -161,7 +165,8 @@ func (r *liveReader) run(ctx context.Context) {
 			r.last = err
 			<-time.After(20 * time.Millisecond)
 		case got < before:
-			r.c.t.Errorf("through %s: write %d was answered at AFTER, and a read at AFTER that began later shows %d", r.node.Name, before, got)
+			r.c.t.Errorf("through %s: write %d was answered at AFTER, and a read at AFTER that began later shows %d",
+				r.node.Name, before, got)
 			return
 		default:
 			r.reads.Add(1)
@@ -173,5 +178,6 @@ func (r *liveReader) run(ctx context.Context) {
 func (r *liveReader) more(n int64) {
 	r.c.t.Helper()
 	before := r.reads.Load()
-	eventually(r.c.t, healLimit, "reads at AFTER through "+r.node.Name, func() error { return atLeast(int(r.reads.Load()-before), int(n)) })
+	eventually(r.c.t, healLimit, "reads at AFTER through "+r.node.Name,
+		func() error { return atLeast(int(r.reads.Load()-before), int(n)) })
 }

@@ -26,8 +26,9 @@ import (
 // liveChaosLimit is for one statement: what a host that stands still has not answered is given up.
 const liveChaosLimit = 4 * time.Second
 
-// TestLiveChaos: writers at AFTER through each node and a router alone, readers at AFTER through each port of all these, and hosts that stand still, are cut off from all or from one, lose
-// their mysqld, or hand leadership over, at random. No read misses what was answered before it began. About three minutes.
+// TestLiveChaos: writers at AFTER through each node and a router alone, readers at AFTER through each port of all
+// these, and hosts that stand still, are cut off from all or from one, lose their mysqld, or hand leadership over, at
+// random. No read misses what was answered before it began. About three minutes.
 func TestLiveChaos(t *testing.T) {
 	needs.Long(t)
 	topo := emulated(t, "city")
@@ -35,7 +36,8 @@ func TestLiveChaos(t *testing.T) {
 		n.Router.Sessions, n.Router.ConsistencyTimeout = config.SessionsCarry, config.Duration(3*time.Second)
 	}})
 	c.sql(c.healthy(), func(conn *sql.Conn) {
-		for _, q := range []string{"CREATE DATABASE live", "CREATE TABLE live.t (id INT PRIMARY KEY, v BIGINT)", "INSERT INTO live.t VALUES (1, 0)"} {
+		for _, q := range []string{"CREATE DATABASE live", "CREATE TABLE live.t (id INT PRIMARY KEY, v BIGINT)",
+			"INSERT INTO live.t VALUES (1, 0)"} {
 			_, err := conn.ExecContext(t.Context(), q)
 			must(t, err)
 		}
@@ -59,7 +61,8 @@ func TestLiveChaos(t *testing.T) {
 			for ctx.Err() == nil {
 				x := numbers.Add(1)
 				within, cancel := context.WithTimeout(ctx, liveChaosLimit)
-				_, err := writes.ExecContext(within, fmt.Sprintf("UPDATE /*+ trireme_consistency(AFTER) */ live.t SET v = GREATEST(v, %d)", x))
+				_, err := writes.ExecContext(within,
+					fmt.Sprintf("UPDATE /*+ trireme_consistency(AFTER) */ live.t SET v = GREATEST(v, %d)", x))
 				cancel()
 				if err != nil {
 					failed.Add(1)
@@ -150,7 +153,8 @@ func (c *cluster) routerAlone() map[string]string {
 	}
 	file := filepath.Join(dir, "router.toml")
 	must(c.t, os.WriteFile(file, []byte(text), 0o644))
-	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), testkit.Program(c.t, testkit.Trireme), "router", "--config", file)
+	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), testkit.Program(c.t, testkit.Trireme), "router",
+		"--config", file)
 	must(c.t, cmd.Start())
 	c.t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
@@ -182,7 +186,8 @@ func (r *liveChaosReader) run(ctx context.Context, t *testing.T, answered *atomi
 			r.failed, r.last = r.failed+1, err
 			<-time.After(20 * time.Millisecond)
 		case got < before:
-			t.Errorf("through %s: write %d was answered at AFTER, and a read at AFTER that began later shows %d", r.name, before, got)
+			t.Errorf("through %s: write %d was answered at AFTER, and a read at AFTER that began later shows %d", r.name, before,
+				got)
 			return
 		default:
 			r.reads++

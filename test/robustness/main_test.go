@@ -1,8 +1,9 @@
-// Package robustness runs real clusters of real mysqlds under real faults: kill -9 of servers and daemons, of everything at
-// once, and the traps of MySQL's own recovery.
+// Package robustness runs real clusters of real mysqlds under real faults: kill -9 of servers and daemons, of
+// everything at once, and the traps of MySQL's own recovery.
 //
-// TRIREME_ROUNDS sets the number of rounds of the kill tests; TRIREME_SOAK=1 makes them long; TRIREME_BINARY names a trireme to test
-// instead of a new build; TRIREME_KEEP a directory for the logs of failed tests. -short skips everything.
+// TRIREME_ROUNDS sets the number of rounds of the kill tests; TRIREME_SOAK=1 makes them long; TRIREME_BINARY names a
+// trireme to test instead of a new build; TRIREME_KEEP a directory for the logs of failed tests. -short skips
+// everything.
 package robustness
 
 import (
@@ -39,7 +40,9 @@ var (
 	kit testkit.Clusters
 	// Three data nodes each: released of the program as it is released, withPoints of the one with failpoints.
 	released = testkit.Pool{Start: func(t testing.TB) *demo.Cluster {
-		return kit.Start(t, demo.Options{Nodes: 3, Tune: func(n *config.Node) { n.Router.ConsistencyTimeout = config.Duration(3 * time.Second) }})
+		return kit.Start(t,
+			demo.Options{Nodes: 3,
+				Tune: func(n *config.Node) { n.Router.ConsistencyTimeout = config.Duration(3 * time.Second) }})
 	}}
 	withPoints = testkit.Pool{Start: func(t testing.TB) *demo.Cluster {
 		return kit.Start(t, demo.Options{Nodes: 3, Binary: testkit.Program(t, testkit.Failpoints),
@@ -101,8 +104,8 @@ func needMySQL(t *testing.T) {
 	needs.MySQL(t)
 }
 
-// cannot ends a test that this machine cannot run. Where servers are required, root has what it takes to run all: what is skipped in a long
-// run would be taken for tested. Without root, tests of disks are skipped, but never in a soak.
+// cannot ends a test that this machine cannot run. Where servers are required, root has what it takes to run all: what
+// is skipped in a long run would be taken for tested. Without root, tests of disks are skipped, but never in a soak.
 func cannot(t *testing.T, why any) {
 	t.Helper()
 	if os.Getenv("TRIREME_REQUIRE_MYSQL") != "" && (os.Geteuid() == 0 || soak()) {
@@ -136,13 +139,15 @@ type shape struct {
 	tune                     func(*config.Node) // after what all clusters of these tests have; nil: nothing
 	binary                   string             // trireme to run; empty: the one that was built as it is released
 	wan                      *wan.Topology      // each node on an emulated host; nil: all on the loopback address
-	disks                    *disks             // each data node on a file system that can fail; nil: in an ordinary directory
+	// each data node on a file system that can fail; nil: in an ordinary directory
+	disks *disks
 }
 
 func createShape(t *testing.T, s shape) *cluster {
 	t.Helper()
 	needMySQL(t)
-	o := demo.Options{Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: kit.NewDir(), Binary: s.binary, Tune: s.tune}
+	o := demo.Options{Nodes: s.nodes, Loggers: s.loggers, Learners: s.learners, Dir: kit.NewDir(), Binary: s.binary,
+		Tune: s.tune}
 	var hosts *wan.Hosts
 	if s.wan != nil {
 		hosts = &wan.Hosts{Cluster: filepath.Base(o.Dir), Topology: s.wan}
@@ -227,7 +232,8 @@ func (c *cluster) view() api.ClusterView {
 	return v
 }
 
-// crash kills a node's mysqld and waits until its daemon has noticed, so that no view from before is taken for one from after.
+// crash kills a node's mysqld and waits until its daemon has noticed, so that no view from before is taken for one from
+// after.
 func (c *cluster) crash(n *demo.Node) {
 	c.t.Helper()
 	pid := c.KillMySQL(n)
@@ -323,8 +329,9 @@ func (c *cluster) check(w *verify.Workload) verify.Report {
 	return r
 }
 
-// steady is the rate of writers that are there so that there is load, and not as much as can be: of a load that no machine keeps up with a slow
-// machine has the longest queues, and clusters side by side have more than one machine's load. In a soak there is no limit.
+// steady is the rate of writers that are there so that there is load, and not as much as can be: of a load that no
+// machine keeps up with a slow machine has the longest queues, and clusters side by side have more than one machine's
+// load. In a soak there is no limit.
 func steady() float64 {
 	if soak() {
 		return 0

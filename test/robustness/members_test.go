@@ -66,7 +66,8 @@ func (c *cluster) shows(asked *demo.Node, name, what string, ok func(api.MemberV
 func (c *cluster) purged(above uint64) {
 	c.t.Helper()
 	s := c.session(c.leader())
-	s.exec("DROP DATABASE IF EXISTS burst", "CREATE DATABASE burst", "CREATE TABLE burst.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
+	s.exec("DROP DATABASE IF EXISTS burst", "CREATE DATABASE burst",
+		"CREATE TABLE burst.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
 	for range 6 { // MiB; raft.log_max is 2
 		s.exec("INSERT INTO burst.t (v) VALUES (REPEAT(RANDOM_BYTES(1024), 1024))")
 	}
@@ -100,8 +101,8 @@ func copying(m api.MemberView) bool {
 
 func healthyVoter(m api.MemberView) bool { return m.State == api.StateHealthy && m.Raft.Voter }
 
-// TestMembers adds a node to a running cluster whose log no longer begins at the first entry, under load, with its donor
-// killed in the middle; lets it fall behind what the logs hold; makes its data divergent; and removes it.
+// TestMembers adds a node to a running cluster whose log no longer begins at the first entry, under load, with its
+// donor killed in the middle; lets it fall behind what the logs hold; makes its data divergent; and removes it.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -133,7 +134,8 @@ func TestMembers(t *testing.T) {
 	step("the copy has begun")
 	donor := c.Node(first)
 	c.KillDaemon(donor)
-	second := c.shows(leader, n4.Name, "is copied from another node", func(m api.MemberView) bool { return m.Seed != nil && m.Seed.From != first }).Seed.From
+	second := c.shows(leader, n4.Name, "is copied from another node",
+		func(m api.MemberView) bool { return m.Seed != nil && m.Seed.From != first }).Seed.From
 	c.start(donor)
 	c.joined(n4)
 	if v := c.shows(leader, n4.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner }); v.Raft.Voter {
@@ -153,11 +155,13 @@ func TestMembers(t *testing.T) {
 	}
 	step("fell behind the logs and was seeded again")
 
-	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader gets its vote back.
+	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader gets
+	// its vote back.
 	leader = c.healthy()
 	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name, leader.Name) // as text
 	c.shows(n4, n4.Name, "is a voter", healthyVoter)
-	c.shows(n4, leader.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && !m.Raft.Voter })
+	c.shows(n4, leader.Name, "is a learner",
+		func(m api.MemberView) bool { return m.Role == api.RoleLearner && !m.Raft.Voter })
 	if now := c.healthy(); now == leader {
 		t.Errorf("%s leads without a vote", now.Name)
 	}
@@ -169,14 +173,16 @@ func TestMembers(t *testing.T) {
 
 	// Divergent: it holds a transaction that Raft does not know. Nothing throws that away but an operator.
 	s = c.session(c.leader())
-	s.exec("XA START 'mem'", "INSERT INTO mem.t VALUES (1)", "XA END 'mem'", "XA PREPARE 'mem'") // a copy lacks what is prepared
+	// a copy lacks what is prepared
+	s.exec("XA START 'mem'", "INSERT INTO mem.t VALUES (1)", "XA END 'mem'", "XA PREPARE 'mem'")
 	s.close()
 	s = c.admin(n4)
 	s.exec("SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7'", "FLUSH LOCAL ENGINE LOGS")
 	s.close()
 	c.crash(n4)
 	m := c.shows(leader, n4.Name, "is fenced", func(m api.MemberView) bool { return m.State == api.StateFenced })
-	if m.ReasonCode != ha.NeedsSeed || !strings.Contains(m.Reason, "aaaaaaaaaaaa:7") || !strings.Contains(m.Reason, "trireme reinit "+n4.Name) {
+	if m.ReasonCode != ha.NeedsSeed || !strings.Contains(m.Reason, "aaaaaaaaaaaa:7") ||
+		!strings.Contains(m.Reason, "trireme reinit "+n4.Name) {
 		t.Errorf("the reason does not say what is wrong and what to do: %s", m.Reason)
 	}
 	c.refused(leader, api.KindUsage, "reinit "+n4.Name)
@@ -199,7 +205,8 @@ func TestMembers(t *testing.T) {
 
 	// Out, dead as it is: with its vote still counted the purge would stand still.
 	c.KillDaemon(n4)
-	if res := result[api.MemberResult](c, c.others(leader)[0], 0, "remove "+n4.Name); res.Name != n4.Name || res.Survives != 1 {
+	if res := result[api.MemberResult](c, c.others(leader)[0], 0, "remove "+n4.Name); res.Name != n4.Name ||
+		res.Survives != 1 {
 		t.Errorf("%+v", res)
 	}
 	c.refused(leader, api.KindNotFound, "remove "+n4.Name, n4.Name)
@@ -273,7 +280,8 @@ func (c *cluster) told(asked *demo.Node, kind, member, text string) error {
 	return fmt.Errorf("no event %q about %s that names %s", kind, member, text)
 }
 
-// namesAddress: status, why-not and history of any node tell the address at which a member that is down cannot be reached.
+// namesAddress: status, why-not and history of any node tell the address at which a member that is down cannot be
+// reached.
 func (c *cluster) namesAddress(asked, down *demo.Node) {
 	c.t.Helper()
 	addr := net.JoinHostPort(down.Host, strconv.Itoa(down.Ports.Peer))
@@ -297,7 +305,8 @@ func (c *cluster) namesAddress(asked, down *demo.Node) {
 	})
 }
 
-// TestRefusedMemberChanges: what would break the cluster is refused, with the reason; a join whose answer was lost does no harm.
+// TestRefusedMemberChanges: what would break the cluster is refused, with the reason; a join whose answer was lost does
+// no harm.
 func TestRefusedMemberChanges(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -324,9 +333,11 @@ func TestRefusedMemberChanges(t *testing.T) {
 	// A node whose addresses do not lead to it is not taken. The token stays good.
 	n9 := c.unstarted("n9")
 	wrong := n9
-	wrong.Peer.Advertise, wrong.API.Advertise = "127.0.0.9:1102", net.JoinHostPort(leader.Host, strconv.Itoa(leader.Ports.API))
+	wrong.Peer.Advertise, wrong.API.Advertise = "127.0.0.9:1102",
+		net.JoinHostPort(leader.Host, strconv.Itoa(leader.Ports.API))
 	_, err := setup.Join(t.Context(), setup.JoinOptions{Token: token, Node: wrong})
-	if api.KindOf(err) != api.KindNotReady || !strings.Contains(err.Error(), wrong.Peer.Advertise) || !strings.Contains(err.Error(), wrong.API.Advertise) {
+	if api.KindOf(err) != api.KindNotReady || !strings.Contains(err.Error(), wrong.Peer.Advertise) ||
+		!strings.Contains(err.Error(), wrong.API.Advertise) {
 		t.Errorf("a join with other addresses than its own: %v", err)
 	}
 	if now := c.view(); len(now.Members) != len(before.Members) {
@@ -337,7 +348,8 @@ func TestRefusedMemberChanges(t *testing.T) {
 	ask := func(csr []byte) (uint64, error) {
 		cl := c.Client(leader)
 		defer cl.Close()
-		res, err := api.Join.Ask(t.Context(), cl, api.JoinRequest{Token: token, CSR: csr, Member: n9.Member(0, config.RoleVoter)})
+		res, err := api.Join.Ask(t.Context(), cl,
+			api.JoinRequest{Token: token, CSR: csr, Member: n9.Member(0, config.RoleVoter)})
 		return res.ID, err
 	}
 	id, err := ask(csr)
@@ -366,7 +378,8 @@ func TestRefusedMemberChanges(t *testing.T) {
 
 	c.notWhole()
 	stale := c.view().Term - 1
-	for _, verb := range []string{"remove " + a.Name, "demote " + a.Name, "reinit --yes " + a.Name, "promote " + a.Name, "add n8"} {
+	for _, verb := range []string{"remove " + a.Name, "demote " + a.Name, "reinit --yes " + a.Name, "promote " + a.Name,
+		"add n8"} {
 		c.refused(leader, api.KindChanged, fmt.Sprintf("%s --if-term %d", verb, stale), fmt.Sprint(stale))
 	}
 	c.refused(leader, api.KindAlready, "promote "+a.Name+" --demote "+a.Name, a.Name)
@@ -399,7 +412,8 @@ func TestRefusedMemberChanges(t *testing.T) {
 	}
 }
 
-// TestLeaderLeaves: the leader's vote is taken, and the leader removed, without more than a planned switchover for the clients.
+// TestLeaderLeaves: the leader's vote is taken, and the leader removed, without more than a planned switchover for the
+// clients.
 func TestLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	c := create(t, 2, 1)
@@ -426,7 +440,8 @@ func TestLeaderLeaves(t *testing.T) {
 	if res.Voters != 2 || res.Survives != 0 {
 		t.Errorf("%+v", res)
 	}
-	c.shows(next, old.Name, "is a learner", func(m api.MemberView) bool { return m.Role == api.RoleLearner && m.State == api.StateHealthy })
+	c.shows(next, old.Name, "is a learner",
+		func(m api.MemberView) bool { return m.Role == api.RoleLearner && m.State == api.StateHealthy })
 	if e := c.change(next, c.view().Term); e.Kind != "switchover" {
 		t.Errorf("told as %+v", e)
 	}
@@ -449,10 +464,12 @@ func TestLeaderLeaves(t *testing.T) {
 		return nil
 	})
 	c.Forget(next)
-	// The service manager leaves a daemon alone that ends so (packaging/trireme.service), as it did: the next start ends the same way.
+	// The service manager leaves a daemon alone that ends so (packaging/trireme.service), as it did: the next start ends
+	// the same way.
 	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
 	defer cancel()
-	again := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "node", "--config", filepath.Join(next.Dir, "trireme.toml"))
+	again := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "node", "--config",
+		filepath.Join(next.Dir, "trireme.toml"))
 	if out, err := again.CombinedOutput(); again.ProcessState.ExitCode() != api.ExitCode(api.Errorf(api.KindFinal, "")) {
 		t.Errorf("a removed node that is started again: %v\n%s", err, out)
 	}
@@ -468,6 +485,7 @@ func (c *cluster) unstarted(name string) config.Node {
 	n.MySQL.Bind, n.MySQL.Port = "127.0.0.1", 1101
 	n.Peer.Listen, n.Peer.Advertise = "127.0.0.1:1102", "127.0.0.1:1102"
 	n.API = config.API{Listen: "127.0.0.1:1103", Advertise: "127.0.0.1:1103"}
-	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", 1104, 1105, 1106, 1107
+	n.Router.Bind, n.Router.RWPort, n.Router.ROPort, n.Router.SplitPort, n.Router.StreamPort = "127.0.0.1", 1104, 1105,
+		1106, 1107
 	return n
 }

@@ -27,8 +27,8 @@ func peakMemory(t *testing.T, pid int) int64 {
 	return n << 10
 }
 
-// TestLoggerIsSmall: a logger under 64 writers takes at most 64 MiB beyond its log's cache. Its settings hold nothing of mysqld's, and its
-// program needs none.
+// TestLoggerIsSmall: a logger under 64 writers takes at most 64 MiB beyond its log's cache. Its settings hold nothing
+// of mysqld's, and its program needs none.
 func TestLoggerIsSmall(t *testing.T) {
 	needs.Long(t)
 	const cache = 8 << 20

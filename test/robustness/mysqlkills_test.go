@@ -10,10 +10,10 @@ import (
 	"trireme/lab/needs"
 )
 
-// TestMySQLSuitesUnderKills runs the scripts of TestMySQLSuites while servers are killed, one in the course of each: the
-// leader's mysqld, a follower's, the daemon of n3, whichever role that has. Nodes must be healthy and equal behind each,
-// and no follower may stop. The transcripts are those of one server: at once where a follower was killed and the script
-// goes through 6446, else when the script, whose transactions a kill may have ended, runs again.
+// TestMySQLSuitesUnderKills runs the scripts of TestMySQLSuites while servers are killed, one in the course of each:
+// the leader's mysqld, a follower's, the daemon of n3, whichever role that has. Nodes must be healthy and equal behind
+// each, and no follower may stop. The transcripts are those of one server: at once where a follower was killed and the
+// script goes through 6446, else when the script, whose transactions a kill may have ended, runs again.
 func TestMySQLSuitesUnderKills(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
@@ -57,8 +57,8 @@ func TestMySQLSuitesUnderKills(t *testing.T) {
 	t.Logf("%d scripts, run again %d times", n, again)
 }
 
-// killedTries is how often a script runs again. EXPLAIN's estimates depend on what the server has purged, and one that has
-// just started has purged less.
+// killedTries is how often a script runs again. EXPLAIN's estimates depend on what the server has purged, and one that
+// has just started has purged less.
 const killedTries = 2
 
 // scriptKills are what is killed, in turns.
@@ -71,11 +71,12 @@ var scriptKills = []struct {
 	{"mysqld", func(r *suiteRun) *demo.Node { return r.c.Node(r.leader) }, (*cluster).crash, false},
 	{"mysqld", func(r *suiteRun) *demo.Node { return r.c.others(r.c.Node(r.leader))[0] }, (*cluster).crash, false},
 	// Not n1 and n2, through whose routers the scripts go.
-	{"daemon", func(r *suiteRun) *demo.Node { return r.c.Node("n3") }, func(c *cluster, n *demo.Node) { c.KillDaemon(n) }, true},
+	{"daemon", func(r *suiteRun) *demo.Node { return r.c.Node("n3") }, func(c *cluster, n *demo.Node) { c.KillDaemon(n) },
+		true},
 }
 
-// follow turns to the mysqld that leads now, and says whether that is another one than before. What can be set there is as
-// it was made when it took over: scripts have set it on the former leader only.
+// follow turns to the mysqld that leads now, and says whether that is another one than before. What can be set there is
+// as it was made when it took over: scripts have set it on the former leader only.
 func (r *suiteRun) follow(ctx context.Context) (moved bool) {
 	r.t.Helper()
 	leader := r.c.healthy()

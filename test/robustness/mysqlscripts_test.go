@@ -41,14 +41,15 @@ var unfit = []struct {
 	words []string // in lower case; a line break stands for the beginning of a line
 }{
 	{"ends the server", []string{"restart", "shutdown", "kill_mysqld", "start_mysqld", "expect_crash"}},
-	{"needs a build for debugging", []string{"have_debug", "debug_sync", "@debug", ".debug", "set debug", "set session debug",
-		"set global debug"}},
+	{"needs a build for debugging", []string{"have_debug", "debug_sync", "@debug", ".debug", "set debug",
+		"set session debug", "set global debug"}},
 	{"runs other programs", []string{"\nexec ", "\nexec_in_background", "\nsystem ", "\nperl"}},
-	{"is about replication, which is Trireme's", []string{"include/rpl", "replica", "slave", "binlog", "binary log", "relay", "gtid",
-		"sql_log_bin", "have_log_bin", "log_status"}},
-	{"needs plugins, which are each server's own", []string{"install ", "soname", "plugin", "component", "keyring", "encrypt",
-		"clone"}},
-	{"changes what the daemon decides about", []string{"read_only=", "read_only =", "offline_mode", "event_scheduler", "persist"}},
+	{"is about replication, which is Trireme's", []string{"include/rpl", "replica", "slave", "binlog", "binary log",
+		"relay", "gtid", "sql_log_bin", "have_log_bin", "log_status"}},
+	{"needs plugins, which are each server's own", []string{"install ", "soname", "plugin", "component", "keyring",
+		"encrypt", "clone"}},
+	{"changes what the daemon decides about", []string{"read_only=", "read_only =", "offline_mode", "event_scheduler",
+		"persist"}},
 	{"is about files, and the servers of this test share one machine", []string{"outfile", "dumpfile", "load_file",
 		"data directory", "datafile", "tablespace", "datadir", "redo_log", "undo"}},
 	{"takes long", []string{"include/big_test", "include/have_big",
@@ -172,8 +173,8 @@ type scriptRunner struct {
 	dir    string // for what scripts write
 }
 
-// socketTo makes a unix socket that leads to a port. A server's own would do for the plain one, but its sessions would be
-// those of other accounts than the router's, which come from 127.0.0.1.
+// socketTo makes a unix socket that leads to a port. A server's own would do for the plain one, but its sessions would
+// be those of other accounts than the router's, which come from 127.0.0.1.
 func socketTo(t *testing.T, port int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "trireme-socket-") // a test's own would be too long for the path of a socket
@@ -226,8 +227,9 @@ func (r scriptRunner) run(ctx context.Context, s script) (string, error) {
 		cmd = exec.CommandContext(ctx, r.suites.Program("mysql_client_test"), append(args, "--silent",
 			"--vardir="+r.dir, s.name)...)
 	} else {
-		cmd = exec.CommandContext(ctx, r.suites.Program("mysqltest"), append(args, "--protocol=tcp", "--socket="+r.socket, "--database=test",
-			"--basedir="+scripts+"/", "--tmpdir="+tmp, "--logdir="+filepath.Join(r.dir, "log"), "--test-file="+filepath.Join(scripts, s.path))...)
+		cmd = exec.CommandContext(ctx, r.suites.Program("mysqltest"), append(args, "--protocol=tcp", "--socket="+r.socket,
+			"--database=test", "--basedir="+scripts+"/", "--tmpdir="+tmp, "--logdir="+filepath.Join(r.dir, "log"),
+			"--test-file="+filepath.Join(scripts, s.path))...)
 	}
 	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "MYSQL_TEST_DIR="+scripts, "MYSQL_TEST_DIR_ABS="+scripts, "MYSQL_TMP_DIR="+tmp,

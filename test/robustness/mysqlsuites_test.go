@@ -149,7 +149,8 @@ func plainOptions(options map[string]string) (out []string) {
 	maps.Copy(settings, options)
 	for name := range settings {
 		bare := strings.TrimPrefix(name, "loose_")
-		notHere := []string{"plugin_load_add", "read_only", "super_read_only", "offline_mode", "event_scheduler", "replicate_same_server_id"}
+		notHere := []string{"plugin_load_add", "read_only", "super_read_only", "offline_mode", "event_scheduler",
+			"replicate_same_server_id"}
 		if strings.HasPrefix(bare, "rpl_semi_sync") || slices.Contains(notHere, bare) {
 			delete(settings, name)
 		}
@@ -254,9 +255,10 @@ func (r *suiteRun) one(ctx context.Context, p plainRun, to scriptRunner) {
 	r.judge(ctx, p, to, got, err)
 }
 
-// onCluster runs a script on the cluster, and beside it what is to happen meanwhile, whose channel is closed when the script
-// has ended.
-func (r *suiteRun) onCluster(ctx context.Context, p plainRun, to scriptRunner, meanwhile func(<-chan struct{})) (string, error) {
+// onCluster runs a script on the cluster, and beside it what is to happen meanwhile, whose channel is closed when the
+// script has ended.
+func (r *suiteRun) onCluster(ctx context.Context, p plainRun, to scriptRunner, meanwhile func(<-chan struct{})) (string,
+	error) {
 	must(r.t, r.node.clean(ctx))
 	limited, cancel := context.WithTimeout(ctx, scriptSlower*p.took+time.Minute)
 	defer cancel()
@@ -375,8 +377,9 @@ func (s *scriptServer) begin(ctx context.Context) (err error) {
 
 // globals are the variables that can be set.
 func globals(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SELECT VARIABLE_NAME, COALESCE(VARIABLE_VALUE, '') FROM performance_schema.global_variables "+
-		"WHERE VARIABLE_NAME NOT LIKE 'gtid%' AND VARIABLE_NAME NOT LIKE 'rpl_semi%' AND VARIABLE_NAME NOT LIKE '%read_only'")
+	rows, err := db.QueryContext(ctx,
+		"SELECT VARIABLE_NAME, COALESCE(VARIABLE_VALUE, '') FROM performance_schema.global_variables "+
+			"WHERE VARIABLE_NAME NOT LIKE 'gtid%' AND VARIABLE_NAME NOT LIKE 'rpl_semi%' AND VARIABLE_NAME NOT LIKE '%read_only'")
 	if err != nil {
 		return nil, err
 	}

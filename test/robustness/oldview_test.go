@@ -9,8 +9,9 @@ import (
 	"trireme/internal/api"
 )
 
-// oldView keeps a router at its view of the cluster while the leader of that view loses its mysqld. It starts again at the same address and
-// follows another leader: what it shows may be old, and no client of the read-write port may see it, however late a router is.
+// oldView keeps a router at its view of the cluster while the leader of that view loses its mysqld. It starts again at
+// the same address and follows another leader: what it shows may be old, and no client of the read-write port may see
+// it, however late a router is.
 func (c *cluster) oldView() {
 	leader := c.healthy()
 	late, next := c.others(leader)[0], c.others(leader)[1]
@@ -40,7 +41,8 @@ func (c *cluster) oldView() {
 			return err
 		}
 		for _, m := range v.Members {
-			if m.Name == leader.Name && (m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == 0 || m.MySQL.PID == pid) {
+			if m.Name == leader.Name && (m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == 0 ||
+				m.MySQL.PID == pid) {
 				return fmt.Errorf("%s: %s", m.State, m.Reason)
 			}
 		}

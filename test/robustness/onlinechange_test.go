@@ -11,9 +11,10 @@ import (
 	"trireme/lab/needs"
 )
 
-// TestOnlineChange changes a table through the router while it is written, as gh-ost and pt-online-schema-change do: rows are copied in chunks
-// into a table with the new columns, triggers carry over what is written meanwhile, and the cut-over is gh-ost's: RENAME waits for a
-// LOCK TABLES that is held until all is copied. Leadership moves once in the middle. No write is lost, and all nodes are equal.
+// TestOnlineChange changes a table through the router while it is written, as gh-ost and pt-online-schema-change do:
+// rows are copied in chunks into a table with the new columns, triggers carry over what is written meanwhile, and the
+// cut-over is gh-ost's: RENAME waits for a LOCK TABLES that is held until all is copied. Leadership moves once in the
+// middle. No write is lost, and all nodes are equal.
 func TestOnlineChange(t *testing.T) {
 	needs.Long(t)
 	const rows, chunk, writers = 20_000, 500, 8
@@ -34,9 +35,9 @@ func TestOnlineChange(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
 	defer cancel()
-	for _, q := range []string{"DROP DATABASE IF EXISTS online", "CREATE DATABASE online", "CREATE TABLE online.t (id BIGINT PRIMARY KEY, v INT NOT NULL)",
-		fmt.Sprintf("INSERT INTO online.t WITH RECURSIVE n (k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM n WHERE k < 199) SELECT a.k * 200 + b.k, 0 FROM n a, n b WHERE a.k * 200 + b.k < %d", rows),
-		"CREATE TABLE online.gho (id BIGINT PRIMARY KEY, v INT NOT NULL, added VARCHAR(20) NOT NULL DEFAULT 'new', KEY (v))",
+	for _, q := range []string{"DROP DATABASE IF EXISTS online", "CREATE DATABASE online",
+		"CREATE TABLE online.t (id BIGINT PRIMARY KEY, v INT NOT NULL)",
+		fmt.Sprintf("INSERT INTO online.t WITH RECURSIVE n (k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM n WHERE k < 199) SELECT a.k * 200 + b.k, 0 FROM n a, n b WHERE a.k * 200 + b.k < %d", rows), "CREATE TABLE online.gho (id BIGINT PRIMARY KEY, v INT NOT NULL, added VARCHAR(20) NOT NULL DEFAULT 'new', KEY (v))",
 		"CREATE TRIGGER online.ins AFTER INSERT ON online.t FOR EACH ROW REPLACE INTO online.gho (id, v) VALUES (NEW.id, NEW.v)",
 		"CREATE TRIGGER online.upd AFTER UPDATE ON online.t FOR EACH ROW REPLACE INTO online.gho (id, v) VALUES (NEW.id, NEW.v)",
 		"CREATE TRIGGER online.del AFTER DELETE ON online.t FOR EACH ROW DELETE FROM online.gho WHERE id = OLD.id"} {
@@ -69,7 +70,10 @@ func TestOnlineChange(t *testing.T) {
 	}
 	leader := c.leader()
 	for from := 0; from < rows; from += chunk {
-		must(t, do(ctx, "INSERT IGNORE INTO online.gho (id, v) SELECT id, v FROM online.t WHERE id >= ? AND id < ? LOCK IN SHARE MODE", from, from+chunk))
+		must(t,
+			do(ctx,
+				"INSERT IGNORE INTO online.gho (id, v) SELECT id, v FROM online.t WHERE id >= ? AND id < ? LOCK IN SHARE MODE",
+				from, from+chunk))
 		if from == rows/2 {
 			c.lead(c.others(leader)[0])
 		}
@@ -98,8 +102,8 @@ func TestOnlineChange(t *testing.T) {
 	must(t, do(ctx, "DROP DATABASE online"))
 }
 
-// cutOver swaps the tables as gh-ost does it: one session locks both names, another one's RENAME waits for it, and goes before all writers
-// that wait when the first gives way.
+// cutOver swaps the tables as gh-ost does it: one session locks both names, another one's RENAME waits for it, and goes
+// before all writers that wait when the first gives way.
 func (c *cluster) cutOver(ctx context.Context) {
 	c.t.Helper()
 	lock, rename, watch := c.byRouter(), c.byRouter(), c.byRouter()
@@ -107,7 +111,8 @@ func (c *cluster) cutOver(ctx context.Context) {
 	renamed := make(chan error, 1)
 	go func() { renamed <- rename.try("RENAME TABLE online.t TO online.old, online.gho TO online.t") }()
 	eventually(c.t, steerLimit, "RENAME waits", func() error {
-		n, err := watch.tryValue("SELECT COUNT(*) FROM performance_schema.processlist WHERE INFO LIKE 'RENAME TABLE online.t %' AND STATE LIKE 'Waiting for table metadata lock'")
+		n, err :=
+			watch.tryValue("SELECT COUNT(*) FROM performance_schema.processlist WHERE INFO LIKE 'RENAME TABLE online.t %' AND STATE LIKE 'Waiting for table metadata lock'")
 		if err == nil && n != "1" {
 			err = errors.New("it does not yet")
 		}

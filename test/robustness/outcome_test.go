@@ -12,8 +12,8 @@ import (
 	"trireme/internal/gtid"
 )
 
-// TestOutcome kills the leader's daemon, and mysqld with it, between a commit and its answer. What both survivors say became of it is what
-// became of it, whether it had reached the log or not, compressed or not.
+// TestOutcome kills the leader's daemon, and mysqld with it, between a commit and its answer. What both survivors say
+// became of it is what became of it, whether it had reached the log or not, compressed or not.
 func TestOutcome(t *testing.T) {
 	t.Parallel()
 	c := leaseTagged(t)
@@ -31,7 +31,8 @@ func TestOutcome(t *testing.T) {
 		want  api.OutcomeResult
 	}{
 		{point: "source.before-propose", last: "INSERT INTO outcome.t VALUES ('%s')", want: api.NotCommitted},
-		{point: "ack.before", setup: "SET SESSION binlog_transaction_compression = ON", last: "INSERT INTO outcome.t VALUES ('%s')", want: api.Committed},
+		{point: "ack.before", setup: "SET SESSION binlog_transaction_compression = ON",
+			last: "INSERT INTO outcome.t VALUES ('%s')", want: api.Committed},
 		{point: "source.after-propose", last: "COMMIT"},
 	} {
 		t.Run(k.point, func(t *testing.T) {
@@ -53,7 +54,8 @@ func (c *cluster) sql(n *demo.Node, f func(*sql.Conn)) {
 	f(conn)
 }
 
-// loseAnswer kills the leader at a point of a commit, and compares what is said of it with what is there. want may be empty: either.
+// loseAnswer kills the leader at a point of a commit, and compares what is said of it with what is there. want may be
+// empty: either.
 func (c *cluster) loseAnswer(point, setup, last string, want api.OutcomeResult) {
 	c.t.Helper()
 	ctx := c.t.Context()
@@ -89,7 +91,8 @@ func (c *cluster) loseAnswer(point, setup, last string, want api.OutcomeResult) 
 	for i, n := range c.others(leader) {
 		o := c.outcome(n, q)
 		if i == 0 {
-			c.t.Logf("%s: %s, %.0f ms after the connection broke", point, o.Result, float64(time.Since(broke))/float64(time.Millisecond))
+			c.t.Logf("%s: %s, %.0f ms after the connection broke", point, o.Result,
+				float64(time.Since(broke))/float64(time.Millisecond))
 		} else if o != got {
 			c.t.Errorf("%s says %+v, another node %+v", n.Name, o, got)
 		}
@@ -104,7 +107,10 @@ func (c *cluster) loseAnswer(point, setup, last string, want api.OutcomeResult) 
 	c.sql(now, func(conn *sql.Conn) {
 		var there api.OutcomeResult
 		var before int
-		must(c.t, conn.QueryRowContext(ctx, "SELECT IF(SUM(name = ?), 'committed', 'not-committed'), SUM(name = CONCAT(?, ', before')) FROM outcome.t", name, name).Scan(&there, &before))
+		must(c.t,
+			conn.QueryRowContext(ctx,
+				"SELECT IF(SUM(name = ?), 'committed', 'not-committed'), SUM(name = CONCAT(?, ', before')) FROM outcome.t", name,
+				name).Scan(&there, &before))
 		if got.Result != there || want != "" && there != want || before != 1 {
 			c.t.Errorf("told %+v; there it is %s, the one before %d times; wanted %s", got, there, before, want)
 		}

@@ -16,8 +16,8 @@ import (
 	"trireme/lab/wan"
 )
 
-// electionTimeouts within which another node takes writes when the leader's host is cut off: one until its silence is noticed, up to
-// two for the vote, and the rest for a loaded machine.
+// electionTimeouts within which another node takes writes when the leader's host is cut off: one until its silence is
+// noticed, up to two for the vote, and the rest for a loaded machine.
 const electionTimeouts = 8
 
 // cut is how a leader is cut off from the others.
@@ -26,10 +26,11 @@ type cut struct {
 	clock     string // command to its daemon's clock before; empty: none
 }
 
-// TestPartition cuts the leader's host off from the others, in each direction alone and in both, then with a clock that runs a tenth too slow,
-// so that it believes in its lease for longer: they elect another leader in bounded time, the old one stops taking writes, and cuts the clients
-// that reach it, before another node takes any, nothing is lost, and all are healthy when the link is back. This machine reaches every node
-// all the time, so clients of the cut one are there too. Half a minute: a cut costs an election timeout or two, and mysqld's restart.
+// TestPartition cuts the leader's host off from the others, in each direction alone and in both, then with a clock that
+// runs a tenth too slow, so that it believes in its lease for longer: they elect another leader in bounded time, the
+// old one stops taking writes, and cuts the clients that reach it, before another node takes any, nothing is lost, and
+// all are healthy when the link is back. This machine reaches every node all the time, so clients of the cut one are
+// there too. Half a minute: a cut costs an election timeout or two, and mysqld's restart.
 func TestPartition(t *testing.T) {
 	testkit.Quiet(t, "how soon another node leads, and that the old one has fenced itself by then")
 	topo := emulated(t, "city")
@@ -38,7 +39,8 @@ func TestPartition(t *testing.T) {
 	defer c.oneLeader()()
 	cuts := []cut{{direction: wan.Out}, {direction: wan.In}, {direction: wan.Both, clock: "clock rate 0.9"}}
 	if needs.IsLong() {
-		cuts = append(cuts, cut{direction: wan.Both}, cut{wan.Both, "clock rate 0.9"}, cut{wan.Both, "clock jump -2h"}, cut{wan.Both, "clock jump 3h"})
+		cuts = append(cuts, cut{direction: wan.Both}, cut{wan.Both, "clock rate 0.9"}, cut{wan.Both, "clock jump -2h"},
+			cut{wan.Both, "clock jump 3h"})
 	}
 	for _, x := range cuts {
 		c.isolate(w, x)
@@ -74,8 +76,8 @@ func (c *cluster) isolate(w *verify.Workload, x cut) {
 		return nil
 	})
 	gap := w.Meter().LongestGap(at).Length()
-	// Its daemon and its guard end mysqld by the clock, before another node can take writes; a CPU that is taken away takes that time too, and
-	// nothing on the machine can know.
+	// Its daemon and its guard end mysqld by the clock, before another node can take writes; a CPU that is taken away
+	// takes that time too, and nothing on the machine can know.
 	limit := electionTimeouts * config.Default().Raft.ElectionTimeout()
 	switch lost = bench.StolenCPU() - lost; {
 	case lost >= stolenLimit:
@@ -103,7 +105,8 @@ func (c *cluster) isolate(w *verify.Workload, x cut) {
 		return nil
 	})
 	if v.Leader != other.Name || v.Term <= before.Term {
-		t.Errorf("%s sees %q as the leader of term %d; %s led term %d", other.Name, v.Leader, v.Term, leader.Name, before.Term)
+		t.Errorf("%s sees %q as the leader of term %d; %s led term %d", other.Name, v.Leader, v.Term, leader.Name,
+			before.Term)
 	}
 	healed := time.Now()
 	must(t, c.Network().RestoreAll())
@@ -115,8 +118,9 @@ func (c *cluster) isolate(w *verify.Workload, x cut) {
 	if now := c.healthy(); now != other {
 		t.Errorf("%s leads after the link is back, %s did before", now.Name, other.Name)
 	}
-	t.Logf("%s (%v %s) cut off: %s leads after %v, write gap %v; all healthy %v after the link was back", leader.Name, x.direction, x.clock, other.Name,
-		taken.Round(time.Millisecond), gap.Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
+	t.Logf("%s (%v %s) cut off: %s leads after %v, write gap %v; all healthy %v after the link was back", leader.Name,
+		x.direction, x.clock, other.Name, taken.Round(time.Millisecond), gap.Round(time.Millisecond), time.Since(healed).
+			Round(time.Millisecond))
 }
 
 // stolenLimit is how much stolen CPU time may have delayed a fence by its margin.

@@ -22,10 +22,11 @@ type disks struct {
 	of      map[string]*faultfs.FS // by node; filled by insert
 }
 
-// A disk with a volatile cache, as POSIX has it, and one without. InnoDB with O_DIRECT, its default, needs the second kind: it does not
-// fsync its doublewrite files, so a power loss may tear a page and its copy.
+// A disk with a volatile cache, as POSIX has it, and one without. InnoDB with O_DIRECT, its default, needs the second
+// kind: it does not fsync its doublewrite files, so a power loss may tear a page and its copy.
 var (
-	cachedDisk = disks{options: faultfs.Options{Names: faultfs.Journaled}, mysql: map[string]string{"innodb_flush_method": "fsync"}}
+	cachedDisk = disks{options: faultfs.Options{Names: faultfs.Journaled},
+		mysql: map[string]string{"innodb_flush_method": "fsync"}}
 	directDisk = disks{options: faultfs.Options{Names: faultfs.Journaled, NoCache: true}}
 )
 
@@ -84,7 +85,8 @@ func (p *powered) settle() {
 	}
 }
 
-// cut the power of nodes: first their disks', so that nobody may acknowledge what is lost, at once followed by their processes'.
+// cut the power of nodes: first their disks', so that nobody may acknowledge what is lost, at once followed by their
+// processes'.
 func (p *powered) cut(nodes ...*demo.Node) {
 	p.t.Helper()
 	for _, n := range nodes {
@@ -125,8 +127,9 @@ var losses = []struct {
 	{"a follower", func(p *powered) []*demo.Node { return p.others(p.healthy())[:1] }},
 }
 
-// TestPowerLoss is the proof of both durability modes: disks that lose and tear what was not fsynced, power losses of all nodes at once, of
-// the leader and of a follower under load. Every node must come back by itself, and nothing acknowledged may be lost.
+// TestPowerLoss is the proof of both durability modes: disks that lose and tear what was not fsynced, power losses of
+// all nodes at once, of the leader and of a follower under load. Every node must come back by itself, and nothing
+// acknowledged may be lost.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	proveModes(t, directDisk)
@@ -168,8 +171,8 @@ func (p *powered) losePower(mode string, n int) {
 		p.healthy()
 		gap := w.Meter().LongestGap(at).Length()
 		seen = append(seen, gap)
-		p.t.Logf("%s, loss %d: power of %s lost, write gap %v, all healthy after %v; lost so far: %+v", mode, i+1, how.who, gap.Round(time.Millisecond),
-			time.Since(at).Round(100*time.Millisecond), p.lost)
+		p.t.Logf("%s, loss %d: power of %s lost, write gap %v, all healthy after %v; lost so far: %+v", mode, i+1, how.who,
+			gap.Round(time.Millisecond), time.Since(at).Round(100*time.Millisecond), p.lost)
 	}
 	p.t.Logf("durability %s, %d power losses: write gap %v; %s", mode, n, seen, p.check(w))
 }

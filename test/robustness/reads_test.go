@@ -14,8 +14,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one that does not progress
-// says so in time, and goes on when it does.
+// TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one
+// that does not progress says so in time, and goes on when it does.
 func TestCurrentReads(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -56,12 +56,14 @@ func TestCurrentReads(t *testing.T) {
 	})
 	for what, ds := range took {
 		slices.Sort(ds)
-		t.Logf("%s: median %v, longest %v of %d", what, ds[len(ds)/2].Round(10*time.Microsecond), ds[len(ds)-1].Round(10*time.Microsecond), len(ds))
+		t.Logf("%s: median %v, longest %v of %d", what, ds[len(ds)/2].Round(10*time.Microsecond),
+			ds[len(ds)-1].Round(10*time.Microsecond), len(ds))
 	}
 }
 
 // readBehind reads a row that was answered, in one of two ways.
-func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, asked *demo.Node, id int, timed func(string, func() error)) {
+func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, asked *demo.Node, id int,
+	timed func(string, func() error)) {
 	c.t.Helper()
 	client, here := c.Client(asked), c.Client(follower)
 	defer client.Close()
@@ -89,12 +91,14 @@ func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, as
 	var there int
 	must(c.t, reader.QueryRowContext(ctx, "SELECT COUNT(*) FROM current.t WHERE id = ?", id).Scan(&there))
 	if there != 1 {
-		c.t.Errorf("row %d was answered, and %s does not show it behind read index %d of %s", id, follower.Name, v.Index, asked.Name)
+		c.t.Errorf("row %d was answered, and %s does not show it behind read index %d of %s", id, follower.Name, v.Index,
+			asked.Name)
 	}
 }
 
 // readAnywhere reads a row behind a wait for all nodes.
-func (c *cluster) readAnywhere(ctx context.Context, reader *sql.Conn, asked *demo.Node, id int, timed func(string, func() error)) {
+func (c *cluster) readAnywhere(ctx context.Context, reader *sql.Conn, asked *demo.Node, id int,
+	timed func(string, func() error)) {
 	c.t.Helper()
 	client := c.Client(asked)
 	defer client.Close()
@@ -130,7 +134,8 @@ func (c *cluster) heldUp(ctx context.Context, conn, reader *sql.Conn, follower *
 	everywhere := api.AppliedQuery{Index: v.Index, Everywhere: true}
 	elsewhere := c.Client(c.healthy())
 	defer elsewhere.Close()
-	if _, err := elsewhere.Applied(ctx, everywhere, 300*time.Millisecond); api.KindOf(err) != api.KindTimeout || !strings.Contains(err.Error(), follower.Name) {
+	if _, err := elsewhere.Applied(ctx, everywhere, 300*time.Millisecond); api.KindOf(err) != api.KindTimeout ||
+		!strings.Contains(err.Error(), follower.Name) {
 		c.t.Errorf("what cannot be applied on %s is applied everywhere: %v", follower.Name, err)
 	}
 	late := make(chan error, 3)

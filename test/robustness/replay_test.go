@@ -25,11 +25,12 @@ func plainServer(t *testing.T) (socket string, l verify.Login) {
 	s.Exec("CREATE USER check_user@'%' IDENTIFIED BY 'check'")
 	s.Exec("GRANT ALL ON *.* TO check_user@'%' WITH GRANT OPTION")
 	s.Exec("RESET BINARY LOGS AND GTIDS")
-	return s.Socket(), verify.Login{Addr: verify.Fixed(s.Addr()), User: "check_user", Password: "check", StatementTimeout: time.Minute}
+	return s.Socket(), verify.Login{Addr: verify.Fixed(s.Addr()), User: "check_user", Password: "check",
+		StatementTimeout: time.Minute}
 }
 
-// TestSegmentsReplay prints the raft log of a node with the vendor's mysqlbinlog and replays it into an empty server: the tables
-// must have the same checksums.
+// TestSegmentsReplay prints the raft log of a node with the vendor's mysqlbinlog and replays it into an empty server:
+// the tables must have the same checksums.
 func TestSegmentsReplay(t *testing.T) {
 	t.Parallel()
 	c := create(t, 1, 2)
@@ -86,7 +87,8 @@ func grantors(t *testing.T, login verify.Login) {
 	conn, err := db.Conn(t.Context())
 	must(t, err)
 	defer conn.Close()
-	for _, q := range []string{"SET sql_log_bin = 0", "CREATE USER trireme_admin@localhost", "GRANT ALL ON *.* TO trireme_admin@localhost WITH GRANT OPTION"} {
+	for _, q := range []string{"SET sql_log_bin = 0", "CREATE USER trireme_admin@localhost",
+		"GRANT ALL ON *.* TO trireme_admin@localhost WITH GRANT OPTION"} {
 		_, err := conn.ExecContext(t.Context(), q)
 		must(t, err)
 	}
@@ -118,8 +120,8 @@ func segmentsOf(t *testing.T, n *demo.Node) []string {
 	return out
 }
 
-// TestCheckerSeesDamage damages the data of a real cluster in ways that the cluster itself cannot notice. A checker that finds
-// nothing then would make all other tests worthless.
+// TestCheckerSeesDamage damages the data of a real cluster in ways that the cluster itself cannot notice. A checker
+// that finds nothing then would make all other tests worthless.
 func TestCheckerSeesDamage(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -129,7 +131,8 @@ func TestCheckerSeesDamage(t *testing.T) {
 		t.Fatalf("%s", r)
 	}
 	s := c.session(c.leader())
-	s.exec("DELETE FROM damage.w0 ORDER BY id LIMIT 1", "INSERT INTO damage.w1 (writer, seq, payload) SELECT writer, seq, payload FROM damage.w1 ORDER BY id LIMIT 1",
+	s.exec("DELETE FROM damage.w0 ORDER BY id LIMIT 1",
+		"INSERT INTO damage.w1 (writer, seq, payload) SELECT writer, seq, payload FROM damage.w1 ORDER BY id LIMIT 1",
 		"INSERT INTO damage.w0 (writer, seq, payload) VALUES (0, 1000000, 'never written')")
 	s.close()
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
@@ -143,7 +146,8 @@ func TestCheckerSeesDamage(t *testing.T) {
 	for _, p := range r.Problems {
 		found[p.Kind]++
 	}
-	if found[verify.Lost]+found[verify.Torn] != len(nodes) || found[verify.Doubled] != len(nodes) || found[verify.Resurrected] != len(nodes) {
+	if found[verify.Lost]+found[verify.Torn] != len(nodes) || found[verify.Doubled] != len(nodes) ||
+		found[verify.Resurrected] != len(nodes) {
 		t.Errorf("a row deleted, one doubled and one made up on %d nodes; found: %s", len(nodes), r)
 	}
 }

@@ -28,13 +28,14 @@ func (c *cluster) report(n *demo.Node) (r api.Report, err error) {
 	return r, json.Unmarshal([]byte(out), &r)
 }
 
-// TestReport: a report tells of the load, of a session that waits for a row, of statements without their values, and of a failover, with the
-// old leader's part in it.
+// TestReport: a report tells of the load, of a session that waits for a row, of statements without their values, and of
+// a failover, with the old leader's part in it.
 func TestReport(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
 	old := c.healthy()
-	c.write("CREATE DATABASE IF NOT EXISTS reported", "CREATE TABLE IF NOT EXISTS reported.counters (id INT PRIMARY KEY, n INT)",
+	c.write("CREATE DATABASE IF NOT EXISTS reported",
+		"CREATE TABLE IF NOT EXISTS reported.counters (id INT PRIMARY KEY, n INT)",
 		"REPLACE INTO reported.counters VALUES (1, 0), (2, 0), (3, 0), (4, 0)")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -94,7 +95,8 @@ func TestReport(t *testing.T) {
 		switch {
 		case strings.Contains(text, "4711"):
 			t.Fatal("a statement has its values: " + text)
-		case commits == 0 || active[recorder.WaitRowLock] == 0 || active[recorder.WaitMajority]+active[recorder.WaitEngine] == 0:
+		case commits == 0 || active[recorder.WaitRowLock] == 0 || active[recorder.WaitMajority]+
+			active[recorder.WaitEngine] == 0:
 			return fmt.Errorf("%d commits of %s, sessions %v", commits, leader, active)
 		case !strings.Contains(text, "UPDATE `reported` . `counters` SET `n` = `n` + ?"):
 			return errors.New("the statement is not there: " + text)
@@ -134,7 +136,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestConfigHistory: changes of the settings are told with who made them, also behind a change of leaders, and can be taken back.
+// TestConfigHistory: changes of the settings are told with who made them, also behind a change of leaders, and can be
+// taken back.
 func TestConfigHistory(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -148,12 +151,14 @@ func TestConfigHistory(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	last := v.Revisions[len(v.Revisions)-1]
-	if last.Version != v.Version || len(last.Changes) != 2 || !strings.HasPrefix(last.By, "operator from 127.0.0.1:") || time.Since(last.At) > time.Minute {
+	if last.Version != v.Version || len(last.Changes) != 2 || !strings.HasPrefix(last.By, "operator from 127.0.0.1:") ||
+		time.Since(last.At) > time.Minute {
 		t.Errorf("%+v", last)
 	}
 	_, err := c.Switchover(t.Context(), other.Name)
 	must(t, err)
-	c.says(leader, 0, fmt.Sprintf("config rollback %d --yes", v.Version-1), "failback_after", "1m17s", "zone."+other.Name, "east")
+	c.says(leader, 0, fmt.Sprintf("config rollback %d --yes", v.Version-1), "failback_after", "1m17s", "zone."+other.Name,
+		"east")
 	eventually(t, steerLimit, "the settings as before on "+leader.Name, func() error {
 		// The version is another one.
 		_, was, _ := strings.Cut(before, "\n")

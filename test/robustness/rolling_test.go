@@ -16,8 +16,8 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestRollingUpgrade: three nodes get another build of Trireme, one after the other, while a workload writes. The leader is last and hands over;
-// nothing acknowledged is lost, and leadership moves once.
+// TestRollingUpgrade: three nodes get another build of Trireme, one after the other, while a workload writes. The
+// leader is last and hands over; nothing acknowledged is lost, and leadership moves once.
 func TestRollingUpgrade(t *testing.T) {
 	t.Parallel()
 	needMySQL(t)
@@ -33,8 +33,9 @@ func TestRollingUpgrade(t *testing.T) {
 	must(t, os.Symlink(testkit.Program(t, testkit.Next), installed))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*healLimit)
 	defer cancel()
-	res, err := rolling.Run(ctx, rolling.Options{Upgrade: true, Patience: healLimit, Poll: 100 * time.Millisecond, View: c.View, Say: t.Logf,
-		Switchover: func(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
+	res, err := rolling.Run(ctx, rolling.Options{Upgrade: true, Patience: healLimit, Poll: 100 * time.Millisecond,
+		View: c.View, Say: t.Logf, Switchover: func(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult,
+			error) {
 			cl := c.Client(leader)
 			defer cl.Close()
 			return api.Switchover.Ask(ctx, cl, req)
@@ -61,8 +62,8 @@ func TestRollingUpgrade(t *testing.T) {
 	c.check(w)
 }
 
-// movedOnce: since a term the leader has handed over once, and leadership was lost by no death. A machine that is short of CPU may have moved it
-// besides.
+// movedOnce: since a term the leader has handed over once, and leadership was lost by no death. A machine that is short
+// of CPU may have moved it besides.
 func (c *cluster) movedOnce(leader *demo.Node, term uint64) {
 	c.t.Helper()
 	handed := c.change(leader, c.view().Term)

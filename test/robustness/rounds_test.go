@@ -26,10 +26,11 @@ const (
 	crowdTrip   = 50 * time.Millisecond
 )
 
-// TestRoundTrips counts what commits cost on the wire and on the disks of a real cluster. Of one session, each commit is one message to each follower
-// and one fsync on every node, and its OK leaves the leader's mysqld after one round trip: nothing that the leader sent behind the first answer has
-// been answered by then. Commits of many sessions share messages and fsyncs. Times are only shown, `trireme-lab bench` measures them; order on
-// the wire does not depend on the machine's load.
+// TestRoundTrips counts what commits cost on the wire and on the disks of a real cluster. Of one session, each commit
+// is one message to each follower and one fsync on every node, and its OK leaves the leader's mysqld after one round
+// trip: nothing that the leader sent behind the first answer has been answered by then. Commits of many sessions share
+// messages and fsyncs. Times are only shown, `trireme-lab bench` measures them; order on the wire does not depend on
+// the machine's load.
 func TestRoundTrips(t *testing.T) {
 	testkit.Quiet(t, "which commits meet no heartbeat")
 	topo := emulated(t, "city")
@@ -63,7 +64,8 @@ func TestRoundTrips(t *testing.T) {
 		t.Error(p)
 	}
 	// An entry of another kind that falls in between may cost one more.
-	c.each(s, "one after the other", func(fsyncs uint64) bool { return fsyncs >= loneCommits && fsyncs <= max(loneCommits, s.entries) })
+	c.each(s, "one after the other",
+		func(fsyncs uint64) bool { return fsyncs >= loneCommits && fsyncs <= max(loneCommits, s.entries) })
 
 	c.apart(crowdTrip)
 	trace, s = c.traced(leader, crowd*crowdEach, func() { c.crowd(leader) })
@@ -72,7 +74,8 @@ func TestRoundTrips(t *testing.T) {
 	c.each(s, "of many sessions", func(fsyncs uint64) bool { return fsyncs < crowd*crowdEach })
 	for _, f := range w.Followers {
 		if n := w.Sent(f, trips.Entry); n == 0 || n >= crowd*crowdEach {
-			t.Errorf("%d segments with entries went to %s for %d commits of %d sessions, want fewer", n, f, crowd*crowdEach, crowd)
+			t.Errorf("%d segments with entries went to %s for %d commits of %d sessions, want fewer", n, f, crowd*crowdEach,
+				crowd)
 		}
 	}
 	if now := c.view(); now.Term != term {

@@ -14,8 +14,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestCommitRules lets must_ack and commit_zones keep commits waiting: no OK before the rule is met or its grace is over, which is told;
-// nobody takes the leader for stuck meanwhile; the rule comes back by itself; and a change of settings acts on what waits already.
+// TestCommitRules lets must_ack and commit_zones keep commits waiting: no OK before the rule is met or its grace is
+// over, which is told; nobody takes the leader for stuck meanwhile; the rule comes back by itself; and a change of
+// settings acts on what waits already.
 func TestCommitRules(t *testing.T) {
 	t.Parallel()
 	c := create(t, 2, 1)
@@ -46,7 +47,8 @@ func TestCommitRules(t *testing.T) {
 	eventually(t, grace, "status says what commits wait for", func() error {
 		return c.cliSays(other, "status", "must_ack."+logger.Name)
 	})
-	if res := result[api.SwitchoverResult](c, leader, 1, "switchover --dry-run"); res.ProblemKind != api.KindNotReady || !strings.Contains(res.Problem, "must_ack."+logger.Name) {
+	if res := result[api.SwitchoverResult](c, leader, 1, "switchover --dry-run"); res.ProblemKind != api.KindNotReady ||
+		!strings.Contains(res.Problem, "must_ack."+logger.Name) {
 		t.Errorf("%+v", res)
 	}
 	c.refused(leader, api.KindCannotLead, "switchover --on-open-trx kill", "must_ack."+logger.Name)
@@ -58,7 +60,8 @@ func TestCommitRules(t *testing.T) {
 		t.Errorf("%s leads term %d: commits that wait for a rule are no fault of %s", now.Leader, now.Term, before.Leader)
 	}
 	rule := c.rule("must_ack." + logger.Name)
-	if !rule.Suspended || rule.Since == nil || !strings.Contains(rule.Why, logger.Name) || rule.WaitingSeconds < grace.Seconds() {
+	if !rule.Suspended || rule.Since == nil || !strings.Contains(rule.Why, logger.Name) ||
+		rule.WaitingSeconds < grace.Seconds() {
 		t.Errorf("%+v", rule)
 	}
 	c.says(other, 0, "status", "must_ack."+logger.Name, "SUSPENDED") // as text
@@ -78,10 +81,12 @@ func TestCommitRules(t *testing.T) {
 	})
 
 	// The leader's zone is a majority; the rest of the world is frozen. Taking the rule away frees what waits.
-	edit(fmt.Sprintf("must_ack.%s=false commit_zones=2 zone.%s=a zone.%s=a zone.%s=b", logger.Name, leader.Name, logger.Name, other.Name))
+	edit(fmt.Sprintf("must_ack.%s=false commit_zones=2 zone.%s=a zone.%s=a zone.%s=b", logger.Name, leader.Name,
+		logger.Name, other.Name))
 	eventually(t, healLimit, "status says what the loss of a zone means", func() error {
 		v := result[api.ClusterView](c, leader, 0, "status")
-		if !slices.ContainsFunc(v.Zones, func(z api.ZoneView) bool { return z.Zone == "a" && z.Voters == 2 && z.Warning && !z.Quorum && z.Kept }) {
+		if !slices.ContainsFunc(v.Zones,
+			func(z api.ZoneView) bool { return z.Zone == "a" && z.Voters == 2 && z.Warning && !z.Quorum && z.Kept }) {
 			return fmt.Errorf("%+v", v.Zones)
 		}
 		return nil

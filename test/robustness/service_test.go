@@ -20,8 +20,9 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestServiceManager is a node under a service manager (packaging/trireme.service): it is ready when its API listens, says what it does, feeds
-// the watchdog and, while it is stopped, does not, and says that it ends. mysqld does not know of the manager.
+// TestServiceManager is a node under a service manager (packaging/trireme.service): it is ready when its API listens,
+// says what it does, feeds the watchdog and, while it is stopped, does not, and says that it ends. mysqld does not know
+// of the manager.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	needMySQL(t)
@@ -30,15 +31,17 @@ func TestServiceManager(t *testing.T) {
 	must(t, err)
 	port := func(i int) string { return strconv.Itoa(base + i) }
 	home := append(os.Environ(), "XDG_CONFIG_HOME="+dir)
-	init := exec.Command(testkit.Program(t, testkit.Trireme), "init", "--name", "n1", "--dir", filepath.Join(dir, "n1"), "--host", "127.0.0.1", "--bind", "127.0.0.1",
-		"--mysql-port", port(0), "--peer-port", port(1), "--api-port", port(2), "--rw-port", port(3), "--ro-port", port(4), "--split-port", port(5), "--stream-port", "0")
+	init := exec.Command(testkit.Program(t, testkit.Trireme), "init", "--name", "n1", "--dir", filepath.Join(dir, "n1"),
+		"--host", "127.0.0.1", "--bind", "127.0.0.1", "--mysql-port", port(0), "--peer-port", port(1), "--api-port", port(2),
+		"--rw-port", port(3), "--ro-port", port(4), "--split-port", port(5), "--stream-port", "0")
 	init.Env = home
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("init: %v\n%s", err, out)
 	}
 	manager := listenNotify(t, filepath.Join(dir, "notify"))
 	var log bytes.Buffer
-	daemon := exec.Command(testkit.Program(t, testkit.Trireme), "node", "--config", filepath.Join(dir, "n1", "trireme.toml"))
+	daemon := exec.Command(testkit.Program(t, testkit.Trireme), "node", "--config",
+		filepath.Join(dir, "n1", "trireme.toml"))
 	daemon.Env = append(home, "NOTIFY_SOCKET="+filepath.Join(dir, "notify"), "WATCHDOG_USEC=2000000")
 	daemon.Stderr = &log
 	must(t, daemon.Start())

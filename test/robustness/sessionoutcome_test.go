@@ -59,7 +59,8 @@ func TestSessionOutcomes(t *testing.T) {
 	c.killUnderWriters()
 }
 
-// wasCommitted stands for error 3168 with the SQLSTATE by which it says that the statement was committed and its result lost.
+// wasCommitted stands for error 3168 with the SQLSTATE by which it says that the statement was committed and its result
+// lost.
 const wasCommitted = 3169
 
 // code of a client's error; 0: there is none; 1: it is not a server's.
@@ -80,7 +81,8 @@ func code(err error) uint16 {
 func (c *cluster) routed(n *demo.Node, sessions int) []*session {
 	c.t.Helper()
 	state := c.State()
-	login := verify.Login{Addr: func() string { return net.JoinHostPort(n.Host, strconv.Itoa(n.Ports.RW)) }, User: state.User, Password: state.Password}
+	login := verify.Login{Addr: func() string { return net.JoinHostPort(n.Host, strconv.Itoa(n.Ports.RW)) },
+		User: state.User, Password: state.Password}
 	out := make([]*session, sessions)
 	for i := range out {
 		db, err := login.Open("")

@@ -20,8 +20,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestSessionsAreCarried: 64 writers hear of no error over switchovers, nor do clients that log in for each statement; and over a failover idle sessions go
-// on, an open transaction is to be repeated, and a session that cannot go on is known before and told why.
+// TestSessionsAreCarried: 64 writers hear of no error over switchovers, nor do clients that log in for each statement;
+// and over a failover idle sessions go on, an open transaction is to be repeated, and a session that cannot go on is
+// known before and told why.
 func TestSessionsAreCarried(t *testing.T) {
 	testkit.Quiet(t, "logins, which a switchover waits for no longer than half a second")
 	c := lease(t)
@@ -31,7 +32,8 @@ func TestSessionsAreCarried(t *testing.T) {
 	db.SetMaxOpenConns(100)
 	defer db.Close()
 	setup := c.pin(db)
-	setup.exec("CREATE DATABASE carry", "CREATE TABLE carry.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT, KEY (writer))")
+	setup.exec("CREATE DATABASE carry",
+		"CREATE TABLE carry.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT, KEY (writer))")
 	for range 2 {
 		c.switchUnderWriters(db, 64, 0)
 		c.switchUnderWriters(db, 0, 8) // alone: behind others' transactions, which are waited for, their logins end anyway
@@ -62,7 +64,8 @@ func TestSessionsAreCarried(t *testing.T) {
 	c.healthy()
 }
 
-// knowsTied waits until the cluster's status, and a planned switchover's dry run, tell of sessions that cannot be carried over.
+// knowsTied waits until the cluster's status, and a planned switchover's dry run, tell of sessions that cannot be
+// carried over.
 func (c *cluster) knowsTied(want map[string]int) {
 	c.t.Helper()
 	client := c.Client(c.healthy())
@@ -76,8 +79,8 @@ func (c *cluster) knowsTied(want map[string]int) {
 	})
 }
 
-// switchUnderWriters moves leadership while writers run small transactions, as sysbench does, and others log in for each statement, as PHP does, and checks
-// that each was answered OK and is there.
+// switchUnderWriters moves leadership while writers run small transactions, as sysbench does, and others log in for
+// each statement, as PHP does, and checks that each was answered OK and is there.
 func (c *cluster) switchUnderWriters(db *sql.DB, writers, newcomers int) {
 	was, _ := strconv.Atoi(c.session(c.leader()).value("SELECT COUNT(*) FROM carry.w"))
 	ctx, stop := context.WithCancel(c.t.Context())
@@ -126,19 +129,23 @@ func (c *cluster) switchUnderWriters(db *sql.DB, writers, newcomers int) {
 		return err
 	})
 	if res.SessionsMoved < writers*3/4 { // nodes that do not get quiet in time told of theirs up to a second before
-		c.t.Errorf("%d sessions are told to have moved, of %d that write; %d connections were cut", res.SessionsMoved, writers, res.ConnectionsCut)
+		c.t.Errorf("%d sessions are told to have moved, of %d that write; %d connections were cut", res.SessionsMoved,
+			writers, res.ConnectionsCut)
 	}
 	more := total() + 2*len(acked)
 	eventually(c.t, healLimit, "they go on", func() error { return atLeast(total(), more) })
 	stop()
 	wg.Wait()
 	if len(failed) > 0 {
-		c.t.Errorf("%d of %d writers heard an error: %s", len(failed), len(acked), strings.Join(failed[:min(3, len(failed))], "; "))
+		c.t.Errorf("%d of %d writers heard an error: %s", len(failed), len(acked), strings.Join(failed[:min(3, len(failed))],
+			"; "))
 	}
 	if n, _ := strconv.Atoi(c.session(c.healthy()).value("SELECT COUNT(*) FROM carry.w")); n-was < total() {
 		c.t.Errorf("%d rows, %d acknowledged", n-was, total())
 	}
-	c.t.Logf("switchover to %s under %d writers and %d newcomers: write gap %.0f ms, %d transactions acknowledged, %d errors", res.To, writers, newcomers, res.WriteGapMS, total(), len(failed))
+	c.t.Logf(
+		"switchover to %s under %d writers and %d newcomers: write gap %.0f ms, %d transactions acknowledged, %d errors",
+		res.To, writers, newcomers, res.WriteGapMS, total(), len(failed))
 }
 
 func atLeast(n, want int) error {
@@ -160,7 +167,8 @@ func writeOnce(c *sql.Conn, writer int) error {
 		return fmt.Errorf("BEGIN: %w", err)
 	}
 	defer tx.Rollback()
-	for _, q := range []string{"INSERT INTO carry.w (writer, v) VALUES (?, 1)", "UPDATE carry.w SET v = v + 1 WHERE id = LAST_INSERT_ID() AND writer = ?"} {
+	for _, q := range []string{"INSERT INTO carry.w (writer, v) VALUES (?, 1)",
+		"UPDATE carry.w SET v = v + 1 WHERE id = LAST_INSERT_ID() AND writer = ?"} {
 		if _, err := tx.ExecContext(ctx, q, writer); err != nil {
 			return fmt.Errorf("%.6s: %w", q, err)
 		}
@@ -186,6 +194,7 @@ func visit(l verify.Login, writer int) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close()
-	_, err = conn.(driver.ExecerContext).ExecContext(ctx, fmt.Sprintf("INSERT INTO carry.w (writer, v) VALUES (%d, 1)", writer), nil)
+	_, err = conn.(driver.ExecerContext).
+		ExecContext(ctx, fmt.Sprintf("INSERT INTO carry.w (writer, v) VALUES (%d, 1)", writer), nil)
 	return err
 }

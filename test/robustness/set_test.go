@@ -15,13 +15,15 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and moves leadership
-// meanwhile, and has every checker judge what clients saw and what the nodes hold; then again from the files that were kept.
+// TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and
+// moves leadership meanwhile, and has every checker judge what clients saw and what the nodes hold; then again from the
+// files that were kept.
 func TestAllWorkloads(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	dir := t.TempDir()
-	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: verify.Nodes(c), Database: "workloads", Seed: 6, Dir: dir})
+	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: verify.Nodes(c),
+		Database: "workloads", Seed: 6, Dir: dir})
 	must(t, err)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*healLimit)
@@ -51,7 +53,8 @@ func TestAllWorkloads(t *testing.T) {
 	c.start(follower)
 	work(4 * time.Second)
 	c.healthy()
-	eventually(t, healLimit, "a switchover", func() error { // a follower may have DDL or a large transaction to apply first
+	// a follower may have DDL or a large transaction to apply first
+	eventually(t, healLimit, "a switchover", func() error {
 		_, err := c.Switchover(ctx, "")
 		return err
 	})
@@ -82,7 +85,8 @@ func TestAllWorkloads(t *testing.T) {
 	}
 }
 
-// astray is an address that leads to the first server, and once it is switched on to the second as well, in turn and for a moment each.
+// astray is an address that leads to the first server, and once it is switched on to the second as well, in turn and
+// for a moment each.
 func astray(t *testing.T, on *atomic.Bool, moment time.Duration, right, wrong verify.Login) verify.Login {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -118,8 +122,9 @@ func astray(t *testing.T, on *atomic.Bool, moment time.Duration, right, wrong ve
 	return login
 }
 
-// TestStaleReadsAreFound: the checkers find on real servers what they are for. Clients are led to the leader and to a follower in turn, as if a
-// router believed that both lead; the follower's daemon is stopped meanwhile, so that its mysqld shows what is seconds old.
+// TestStaleReadsAreFound: the checkers find on real servers what they are for. Clients are led to the leader and to a
+// follower in turn, as if a router believed that both lead; the follower's daemon is stopped meanwhile, so that its
+// mysqld shows what is seconds old.
 func TestStaleReadsAreFound(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -127,7 +132,8 @@ func TestStaleReadsAreFound(t *testing.T) {
 	follower := c.others(leader)[0]
 	var on atomic.Bool
 	s, err := verify.NewSet(verify.SetConfig{
-		Login: astray(t, &on, 300*time.Millisecond, c.Direct(leader), c.Direct(follower)), Database: "workloads", Workloads: []string{"register", "append"}, Seed: 6,
+		Login: astray(t, &on, 300*time.Millisecond, c.Direct(leader), c.Direct(follower)), Database: "workloads",
+		Workloads: []string{"register", "append"}, Seed: 6,
 	})
 	must(t, err)
 	defer s.Close()

@@ -15,12 +15,14 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestShapes grows a cluster of two data nodes, a logger and a learner to 5 voters, and in its long form to 7 and 9, all
-// the time under load. At each size as many voters as it bears are killed at once, the leader among them: writes go on.
-// One more, and writes stop and say why; when it is back they go on by themselves. Nothing acknowledged is lost.
+// TestShapes grows a cluster of two data nodes, a logger and a learner to 5 voters, and in its long form to 7 and 9,
+// all the time under load. At each size as many voters as it bears are killed at once, the leader among them: writes go
+// on. One more, and writes stop and say why; when it is back they go on by themselves. Nothing acknowledged is lost.
 func TestShapes(t *testing.T) {
 	t.Parallel()
-	c := createShape(t, shape{nodes: 2, loggers: 1, learners: 1, tune: func(n *config.Node) { n.Router.HoldTimeout = config.Duration(time.Second) }})
+	c := createShape(t,
+		shape{nodes: 2, loggers: 1, learners: 1,
+			tune: func(n *config.Node) { n.Router.HoldTimeout = config.Duration(time.Second) }})
 	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	for size := 3; ; size += 2 {
 		began := time.Now()
@@ -55,7 +57,8 @@ func (c *cluster) bearsTheLossOf(w *verify.Workload, k int) {
 	}
 	c.writesAfter(w, term)
 	c.writesMore(w, 20)
-	c.t.Logf("%d of %d voters killed, the leader among them: write gap %v", k, 2*k+1, w.Meter().LongestGap(at).Length().Round(time.Millisecond))
+	c.t.Logf("%d of %d voters killed, the leader among them: write gap %v", k, 2*k+1, w.Meter().LongestGap(at).Length().
+		Round(time.Millisecond))
 
 	c.KillDaemon(last)
 	eventually(c.t, healLimit, "writes are refused", func() error {
@@ -125,8 +128,9 @@ func (c *cluster) pingRouter(n *demo.Node) error {
 	return db.PingContext(c.t.Context())
 }
 
-// loggerHandsOver makes a logger the only one that can win: the other data node is stopped while writes go on, then the leader dies. The
-// logger that is elected opens nothing; once the data node goes on and has caught up, it is handed leadership.
+// loggerHandsOver makes a logger the only one that can win: the other data node is stopped while writes go on, then the
+// leader dies. The logger that is elected opens nothing; once the data node goes on and has caught up, it is handed
+// leadership.
 func (c *cluster) loggerHandsOver(w *verify.Workload) {
 	c.t.Helper()
 	leader, other := c.pair()
@@ -156,8 +160,8 @@ func (c *cluster) loggerHandsOver(w *verify.Workload) {
 	c.healthy()
 }
 
-// TestOneDataNode: with one data node and two loggers the loss of a logger stops nothing; without the data node there are no writes and no
-// other leader, until it is back.
+// TestOneDataNode: with one data node and two loggers the loss of a logger stops nothing; without the data node there
+// are no writes and no other leader, until it is back.
 func TestOneDataNode(t *testing.T) {
 	t.Parallel()
 	c := create(t, 1, 2)

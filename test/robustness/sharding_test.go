@@ -50,8 +50,9 @@ rules:
         algorithm-expression: group_${id %% 2}
 `
 
-// TestShardingSphere: two groups are the shards of one table under ShardingSphere-JDBC. One loses its leader while rows are written to
-// both: what was acknowledged is there once, in the group that its key belongs to, and a SELECT over both groups shows it. It takes about a minute.
+// TestShardingSphere: two groups are the shards of one table under ShardingSphere-JDBC. One loses its leader while rows
+// are written to both: what was acknowledged is there once, in the group that its key belongs to, and a SELECT over
+// both groups shows it. It takes about a minute.
 func TestShardingSphere(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
@@ -72,7 +73,8 @@ func TestShardingSphere(t *testing.T) {
 			hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", n.Ports.RW))
 		}
 		l := c.Routed()
-		words = append(words, "jdbc:mysql://"+strings.Join(hosts, ",")+"/shop?failOverReadOnly=false&connectTimeout=2000&socketTimeout=10000&allowPublicKeyRetrieval=true&sslMode=DISABLED",
+		words = append(words, "jdbc:mysql://"+strings.Join(hosts, ",")+
+			"/shop?failOverReadOnly=false&connectTimeout=2000&socketTimeout=10000&allowPublicKeyRetrieval=true&sslMode=DISABLED",
 			strconv.Quote(l.User), strconv.Quote(l.Password))
 	}
 	rules := filepath.Join(t.TempDir(), "sharding.yaml")
@@ -110,7 +112,8 @@ func TestShardingSphere(t *testing.T) {
 		}
 	}
 	if len(app.rows) != len(there) || app.count != int64(len(there)) || !slices.IsSorted(app.rows) {
-		t.Errorf("a SELECT over both groups shows %d rows in order %t, and counts %d; there are %d", len(app.rows), slices.IsSorted(app.rows), app.count, len(there))
+		t.Errorf("a SELECT over both groups shows %d rows in order %t, and counts %d; there are %d", len(app.rows),
+			slices.IsSorted(app.rows), app.count, len(there))
 	}
 	t.Logf("%d rows acknowledged, %d not, %d there in both groups", len(app.acks), app.errs, len(there))
 }

@@ -40,8 +40,10 @@ const (
 	logBytes    = "trireme_raft_log_bytes"
 )
 
-// mayGrow is by how much the least of each may be higher late in a run than early in it. A leak lifts the least; a busy moment does not.
-var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 << 20, resident: 48 << 20, files: 12, logBytes: 3 << 20}
+// mayGrow is by how much the least of each may be higher late in a run than early in it. A leak lifts the least; a busy
+// moment does not.
+var mayGrow = usage{goroutines: 8, descriptors: 8, threads: 6, heapTarget: 24 << 20, resident: 48 << 20, files: 12,
+	logBytes: 3 << 20}
 
 // soakMayGrow is the same for as many rounds as make a megabyte of each change of leadership be seen.
 func soakMayGrow() usage {
@@ -98,8 +100,9 @@ func TestLeaksAreSeen(t *testing.T) {
 	}
 }
 
-// TestNoLeaks is a long time in short: leaders lost, switchovers, peers that come and go, members that change, logs that are purged, clients
-// that connect and vanish, round after round. No daemon that lives through it may hold more and more.
+// TestNoLeaks is a long time in short: leaders lost, switchovers, peers that come and go, members that change, logs
+// that are purged, clients that connect and vanish, round after round. No daemon that lives through it may hold more
+// and more.
 func TestNoLeaks(t *testing.T) {
 	needs.Long(t)
 	// A cluster of its own, with a log's cache that is full soon: filling it is no leak.
@@ -144,8 +147,8 @@ func TestNoLeaks(t *testing.T) {
 
 // leaksPage is docs/safety/leaks.md.
 func leaksPage(done string, took time.Duration, samples map[string][]usage, limits usage) report.Document {
-	table := report.Table{Columns: []report.Column{{Title: "daemon"}, {Title: "of"}, {Title: "first half", Number: true}, {Title: "second half", Number: true},
-		{Title: "may grow by", Number: true}}}
+	table := report.Table{Columns: []report.Column{{Title: "daemon"}, {Title: "of"}, {Title: "first half", Number: true},
+		{Title: "second half", Number: true}, {Title: "may grow by", Number: true}}}
 	for _, name := range slices.Sorted(maps.Keys(samples)) {
 		early, late := halves(samples[name])
 		for _, what := range slices.Sorted(maps.Keys(limits)) {
@@ -201,8 +204,8 @@ func (c *cluster) disturb(w *verify.Workload, restarted *demo.Node, round int) {
 	}
 }
 
-// clients connect to both ports of every router, five in different ways for each of n: with a statement, silently, with garbage, gone at
-// once, and gone in the middle. It returns how many there were, when all have ended.
+// clients connect to both ports of every router, five in different ways for each of n: with a statement, silently, with
+// garbage, gone at once, and gone in the middle. It returns how many there were, when all have ended.
 func (c *cluster) clients(n int) int {
 	c.t.Helper()
 	var wg sync.WaitGroup
@@ -260,7 +263,8 @@ func (c *cluster) usage(n *demo.Node) usage {
 	u := usage{}
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", n.Ports.API),
+		nil)
 	must(c.t, err)
 	res, err := http.DefaultClient.Do(req)
 	must(c.t, err)

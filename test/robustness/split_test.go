@@ -28,14 +28,15 @@ func (c *cluster) splitPort(n *demo.Node) *sql.DB {
 	return db
 }
 
-// TestSplitting: on 6450 of every node a session writes at the leader, reads at a follower, and always sees what it has written; with tokens so does
-// another session at another node, while leadership moves and when it is lost.
+// TestSplitting: on 6450 of every node a session writes at the leader, reads at a follower, and always sees what it has
+// written; with tokens so does another session at another node, while leadership moves and when it is lost.
 func TestSplitting(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	c.healthy()
 	setup := c.pin(c.splitPort(c.Nodes()[0]))
-	setup.exec("CREATE DATABASE split", "CREATE TABLE split.own (id INT PRIMARY KEY)", "CREATE TABLE split.chain (id INT PRIMARY KEY, v INT)")
+	setup.exec("CREATE DATABASE split", "CREATE TABLE split.own (id INT PRIMARY KEY)",
+		"CREATE TABLE split.chain (id INT PRIMARY KEY, v INT)")
 	before := c.followersSelects()
 	began := time.Now()
 	for i := range 60 {
@@ -85,7 +86,8 @@ func (c *cluster) followersSelects() (n int) {
 	return n
 }
 
-// levels reads on 6447 with BEFORE what was written elsewhere just before, and hears of it when a follower cannot keep it.
+// levels reads on 6447 with BEFORE what was written elsewhere just before, and hears of it when a follower cannot keep
+// it.
 func (c *cluster) levels() {
 	c.t.Helper()
 	leader := c.leader()
@@ -132,7 +134,8 @@ func (c *cluster) afterWrites(held *demo.Node) {
 		_, err := lock.ExecContext(c.t.Context(), "LOCK TABLES split.own READ")
 		must(c.t, err)
 		var e *mysql.MySQLError
-		if err := writer.try("INSERT INTO split.own VALUES (3000)"); !errors.As(err, &e) || e.Number != 45802 || !strings.Contains(e.Message, held.Name) {
+		if err := writer.try("INSERT INTO split.own VALUES (3000)"); !errors.As(err, &e) || e.Number != 45802 ||
+			!strings.Contains(e.Message, held.Name) {
 			c.t.Errorf("%s does not apply, and AFTER says %v", held.Name, err)
 		}
 		_, err = lock.ExecContext(c.t.Context(), "UNLOCK TABLES")
@@ -141,8 +144,8 @@ func (c *cluster) afterWrites(held *demo.Node) {
 	writer.exec("INSERT INTO split.own VALUES (3001)")
 }
 
-// overBacklog crashes the leader while no follower applies what was answered last. Who has asked for BEFORE_ON_PRIMARY_FAILOVER, by either name, reads that
-// row from the next leader.
+// overBacklog crashes the leader while no follower applies what was answered last. Who has asked for
+// BEFORE_ON_PRIMARY_FAILOVER, by either name, reads that row from the next leader.
 func (c *cluster) overBacklog(row int) {
 	c.t.Helper()
 	ctx, leader := c.t.Context(), c.healthy()
@@ -205,11 +208,12 @@ type relayed struct {
 }
 
 func (r relayed) String() string {
-	return fmt.Sprintf("%d values passed on with a token, %d statements repeated as told (%v), %d failed (%v)", r.passed, r.retried, r.last, r.unexpected, r.first)
+	return fmt.Sprintf("%d values passed on with a token, %d statements repeated as told (%v), %d failed (%v)", r.passed,
+		r.retried, r.last, r.unexpected, r.first)
 }
 
-// relay has pairs of sessions at different nodes pass values to each other, with a token each, while disturb runs: each reads what it was passed and
-// writes the next. One that reads less than it was passed is a failure of the test.
+// relay has pairs of sessions at different nodes pass values to each other, with a token each, while disturb runs: each
+// reads what it was passed and writes the next. One that reads less than it was passed is a failure of the test.
 func (c *cluster) relay(pairs int, disturb func()) (out relayed) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
@@ -302,7 +306,8 @@ func passOn(ctx context.Context, t *testing.T, key int, passed *atomic.Int64, db
 	return r
 }
 
-// again repeats what the router said was rolled back, is not known, or could not be carried out: all of it may be repeated here.
+// again repeats what the router said was rolled back, is not known, or could not be carried out: all of it may be
+// repeated here.
 func again(ctx context.Context, r *relayed, f func() error) error {
 	for {
 		err := f()

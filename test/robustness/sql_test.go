@@ -166,9 +166,9 @@ func (s *session) binlogEnd() (string, error) {
 	return f[0] + " " + f[1], nil
 }
 
-// withheld runs statements on the leader so that they are written there but can never be acknowledged, and kills the leader: the
-// followers' daemons are stopped (so the leader goes on waiting for them), and killed before they can read what was sent to them.
-// It returns the leader, now dead, with everything else running again and a new leader found.
+// withheld runs statements on the leader so that they are written there but can never be acknowledged, and kills the
+// leader: the followers' daemons are stopped (so the leader goes on waiting for them), and killed before they can read
+// what was sent to them. It returns the leader, now dead, with everything else running again and a new leader found.
 func (c *cluster) withheld(statements []unacknowledged) (victim *demo.Node) {
 	c.t.Helper()
 	leader := c.healthy()

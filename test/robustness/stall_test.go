@@ -15,8 +15,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestStalledDisk freezes the disks of a leader: of mysqld's binary log, whose writers cannot even be killed then, and of the raft log. Leadership must
-// move without waiting for them, nothing may be lost, and the node must be back by itself when the disk goes on. The disks are file systems in files.
+// TestStalledDisk freezes the disks of a leader: of mysqld's binary log, whose writers cannot even be killed then, and
+// of the raft log. Leadership must move without waiting for them, nothing may be lost, and the node must be back by
+// itself when the disk goes on. The disks are file systems in files.
 func TestStalledDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -39,7 +40,8 @@ func TestStalledDisk(t *testing.T) {
 		at := time.Now()
 		thaw := d.disk.freeze()
 		c.writesAfter(w, term)
-		t.Logf("the disk of the %s stalls: leadership moved after %v, write gap %v", d.what, time.Since(at).Round(time.Millisecond),
+		t.Logf("the disk of the %s stalls: leadership moved after %v, write gap %v", d.what, time.Since(at).
+			Round(time.Millisecond),
 			w.Meter().LongestGap(at).Length().Round(time.Millisecond))
 		thaw()
 		c.healthy()
@@ -62,7 +64,8 @@ func (c *cluster) mountFile(dir string) *disk {
 	must(c.t, errors.Join(f.Truncate(2*diskSpace), f.Close()))
 	must(c.t, os.Rename(dir, dir+".disk"))
 	must(c.t, os.Mkdir(dir, 0o700))
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir}, {"fsfreeze", "--version"}} {
+	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir},
+		{"fsfreeze", "--version"}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 			must(c.t, os.Remove(dir))
@@ -79,8 +82,8 @@ func (c *cluster) mountFile(dir string) *disk {
 	return d
 }
 
-// freeze lets nothing be written any more, until the function that it returns is called; for a minute at most, whatever becomes of this test: what
-// waits for a frozen disk cannot be killed.
+// freeze lets nothing be written any more, until the function that it returns is called; for a minute at most, whatever
+// becomes of this test: what waits for a frozen disk cannot be killed.
 func (d *disk) freeze() (thaw func()) {
 	d.c.t.Helper()
 	end := exec.Command("sh", "-c", `sleep 60; fsfreeze --unfreeze "$1"`, "sh", d.dir)

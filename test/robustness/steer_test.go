@@ -28,8 +28,9 @@ func (c *cluster) trireme(n *demo.Node, args ...string) (int, string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme), append(args, "--api", fmt.Sprintf("127.0.0.1:%d", n.Ports.API),
-		"--token-file", kit.Credential(c.Cluster))...)
+	cmd := exec.CommandContext(ctx, testkit.Program(c.t, testkit.Trireme),
+		append(args, "--api", fmt.Sprintf("127.0.0.1:%d", n.Ports.API),
+			"--token-file", kit.Credential(c.Cluster))...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -61,8 +62,8 @@ func (c *cluster) stays(before api.ClusterView) {
 	}
 }
 
-// TestWeights: weight 0 never leads, why-not and switchover give the same reason, and the preferred node gets leadership by itself
-// once it has been healthy for a time.
+// TestWeights: weight 0 never leads, why-not and switchover give the same reason, and the preferred node gets
+// leadership by itself once it has been healthy for a time.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -88,7 +89,8 @@ func TestWeights(t *testing.T) {
 			t.Error(out)
 		}
 	}()
-	if v := result[api.WhyNotView](c, y, 0, "why-not "+x.Name); v.CanLead || !slices.Contains(c.reasons(y, x.Name), string(ha.ZeroWeight)) {
+	if v := result[api.WhyNotView](c, y, 0, "why-not "+x.Name); v.CanLead ||
+		!slices.Contains(c.reasons(y, x.Name), string(ha.ZeroWeight)) {
 		t.Errorf("%+v", v)
 	}
 	c.refused(y, api.KindCannotLead, "switchover --to "+x.Name, x.Name)
@@ -132,8 +134,8 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestPause: leadership stays where it is although the leader's daemon dies, a switchover works, fences go on, and the end of the pause
-// lets another node lead.
+// TestPause: leadership stays where it is although the leader's daemon dies, a switchover works, fences go on, and the
+// end of the pause lets another node lead.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -166,7 +168,8 @@ func TestPause(t *testing.T) {
 			return err
 		}
 		for _, m := range v.Members {
-			if m.Raft.Term > term && m.Raft.State == "leader" && v.Leader == "" && slices.Contains(c.reasons(x, m.Name), string(ha.PausedCode)) {
+			if m.Raft.Term > term && m.Raft.State == "leader" && v.Leader == "" &&
+				slices.Contains(c.reasons(x, m.Name), string(ha.PausedCode)) {
 				return nil
 			}
 		}
@@ -180,7 +183,8 @@ func TestPause(t *testing.T) {
 	c.healthy()
 
 	// On purpose it moves.
-	if res := result[api.SwitchoverResult](c, leader, 0, "switchover --to "+x.Name); res.From != leader.Name || res.To != x.Name {
+	if res := result[api.SwitchoverResult](c, leader, 0, "switchover --to "+x.Name); res.From != leader.Name ||
+		res.To != x.Name {
 		t.Errorf("%+v", res)
 	}
 
@@ -220,8 +224,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestSteeringMistakes: wrong names, targets that hang or are dead, and a cluster without a quorum get a clear answer and the
-// right exit code, and nothing changes.
+// TestSteeringMistakes: wrong names, targets that hang or are dead, and a cluster without a quorum get a clear answer
+// and the right exit code, and nothing changes.
 func TestSteeringMistakes(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -282,15 +286,16 @@ func TestSteeringMistakes(t *testing.T) {
 	c.says(leader, 0, "config show", `failback_after = "1m"`)
 }
 
-// TestOpenTransactions: a dry run shows what is open and changes nothing; a switchover waits for open transactions as long as it was told,
-// refuses a second one meanwhile, and says what it rolled back.
+// TestOpenTransactions: a dry run shows what is open and changes nothing; a switchover waits for open transactions as
+// long as it was told, refuses a second one meanwhile, and says what it rolled back.
 func TestOpenTransactions(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	x, y := c.others(leader)[0], c.others(leader)[1]
 	setup := c.session(leader)
-	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS steer", "DROP TABLE IF EXISTS steer.t", "CREATE TABLE steer.t (a INT PRIMARY KEY)"} {
+	for _, q := range []string{"CREATE DATABASE IF NOT EXISTS steer", "DROP TABLE IF EXISTS steer.t",
+		"CREATE TABLE steer.t (a INT PRIMARY KEY)"} {
 		setup.exec(q)
 	}
 	idle := c.session(leader)
@@ -299,15 +304,18 @@ func TestOpenTransactions(t *testing.T) {
 	before := c.view()
 	const insert = "INSERT INTO steer.t VALUES (1)"
 	res := result[api.SwitchoverResult](c, leader, 0, "switchover --dry-run --to "+x.Name)
-	if !res.DryRun || res.From != leader.Name || res.To != x.Name || res.WriteGapMS <= 0 || res.OpenCount != 1 || !rolledBack(res, 1, insert) {
+	if !res.DryRun || res.From != leader.Name || res.To != x.Name || res.WriteGapMS <= 0 || res.OpenCount != 1 ||
+		!rolledBack(res, 1, insert) {
 		t.Errorf("%+v", res)
 	}
 	c.says(leader, 0, "switchover --dry-run --to "+x.Name, leader.Name, x.Name, insert) // as text
-	c.refused(x, api.KindChanged, fmt.Sprintf("switchover --to %s --if-term %d", x.Name, before.Term-1), fmt.Sprint(before.Term))
+	c.refused(x, api.KindChanged, fmt.Sprintf("switchover --to %s --if-term %d", x.Name, before.Term-1),
+		fmt.Sprint(before.Term))
 	c.says(x, 2, "switchover --on-open-trx forever")
 	c.stays(before)
 
-	// The idle one does not end: it is waited for, but not longer. Another terminal is refused meanwhile, and writes go on.
+	// The idle one does not end: it is waited for, but not longer. Another terminal is refused meanwhile, and writes go
+	// on.
 	type answer struct {
 		code int
 		out  []byte
@@ -327,7 +335,8 @@ func TestOpenTransactions(t *testing.T) {
 	setup.exec("INSERT INTO steer.t VALUES (2)")
 	a := <-done
 	res = api.SwitchoverResult{}
-	if err := json.Unmarshal(a.out, &res); err != nil || a.code != 0 || res.To != x.Name || res.OpenCount != 1 || !rolledBack(res, 1, insert) {
+	if err := json.Unmarshal(a.out, &res); err != nil || a.code != 0 || res.To != x.Name || res.OpenCount != 1 ||
+		!rolledBack(res, 1, insert) {
 		t.Fatalf("exit code %d: %s", a.code, a.out)
 	}
 	waited := a.took
@@ -381,7 +390,8 @@ func TestOpenTransactions(t *testing.T) {
 	c.healthy()
 }
 
-// change waits until a node's history has a change of leaders in a term, and its leader before has said what it rolled back.
+// change waits until a node's history has a change of leaders in a term, and its leader before has said what it rolled
+// back.
 func (c *cluster) change(n *demo.Node, term uint64) api.Event {
 	c.t.Helper()
 	var found api.Event
@@ -401,15 +411,16 @@ func (c *cluster) change(n *demo.Node, term uint64) api.Event {
 	return found
 }
 
-// TestHistory: every node tells the same of each change of leaders, with its cause, phases, and what was rolled back, also after a restart
-// of all.
+// TestHistory: every node tells the same of each change of leaders, with its cause, phases, and what was rolled back,
+// also after a restart of all.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	x := c.others(leader)[0]
 	setup := c.session(leader)
-	setup.exec("CREATE DATABASE IF NOT EXISTS history", "DROP TABLE IF EXISTS history.t", "CREATE TABLE history.t (a INT PRIMARY KEY)")
+	setup.exec("CREATE DATABASE IF NOT EXISTS history", "DROP TABLE IF EXISTS history.t",
+		"CREATE TABLE history.t (a INT PRIMARY KEY)")
 	check := func(e api.Event, kind string, from, to *demo.Node) {
 		t.Helper()
 		p := e.Phases
@@ -417,7 +428,8 @@ func TestHistory(t *testing.T) {
 		if e.Kind != kind || e.From != from.Name || e.To != to.Name || e.Cause == "" || e.Node != to.Name {
 			t.Errorf("%+v, want a %s from %s to %s", e, kind, from.Name, to.Name)
 		}
-		if sum := p.DetectMS + p.CloseMS + p.VoteMS + p.ApplyMS + p.OpenMS; e.GapMS <= 0 || sum < e.GapMS-1 || sum > e.GapMS+1 {
+		if sum := p.DetectMS + p.CloseMS + p.VoteMS + p.ApplyMS + p.OpenMS; e.GapMS <= 0 || sum < e.GapMS-1 ||
+			sum > e.GapMS+1 {
 			t.Errorf("gap %v ms, the phases are %v ms together", e.GapMS, sum)
 		}
 	}
@@ -511,8 +523,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestForcedFailover: a forced failover moves leadership without the leader's help, from a leader that is well only with --force, and opens writes
-// in a pause.
+// TestForcedFailover: a forced failover moves leadership without the leader's help, from a leader that is well only
+// with --force, and opens writes in a pause.
 func TestForcedFailover(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -522,15 +534,16 @@ func TestForcedFailover(t *testing.T) {
 	c.refused(y, api.KindConflict, "failover --yes", leader.Name, "trireme switchover")
 	c.refused(y, api.KindNotFound, "failover --yes --to nobody", "nobody")
 	c.refused(y, api.KindAlready, "failover --yes --force --to "+leader.Name, leader.Name)
-	c.refused(y, api.KindChanged, fmt.Sprintf("failover --yes --force --if-term %d", before.Term-1), fmt.Sprint(before.Term))
+	c.refused(y, api.KindChanged, fmt.Sprintf("failover --yes --force --if-term %d", before.Term-1),
+		fmt.Sprint(before.Term))
 	c.refused(y, api.KindUsage, "failover --force")
 	c.stays(before)
 
 	// By force, asked of a third node, from a leader that takes writes all the time.
 	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.writesMore(w, 20)
-	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can be elected. If it takes
-	// writes before it hears of the order, that is what the command says, and an operator asks again.
+	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can be
+	// elected. If it takes writes before it hears of the order, that is what the command says, and an operator asks again.
 	force := "failover --yes --force --to " + x.Name
 	code, out := c.trireme(y, strings.Fields(force)...)
 	if code == 1 && c.view().Leader == y.Name && strings.Contains(out, y.Name+" leads now") {
@@ -541,7 +554,8 @@ func TestForcedFailover(t *testing.T) {
 	}
 	t.Log(strings.TrimSpace(out)) // as text
 	c.writesAfter(w, before.Term)
-	if e := c.change(y, c.view().Term); e.Kind != "failover" || e.From != leader.Name && e.From != y.Name || e.To != x.Name {
+	if e := c.change(y, c.view().Term); e.Kind != "failover" || e.From != leader.Name && e.From != y.Name ||
+		e.To != x.Name {
 		t.Errorf("told as %+v", e)
 	}
 	if now := c.healthy(); now != x {
@@ -553,7 +567,8 @@ func TestForcedFailover(t *testing.T) {
 		t.Error("the history does not say who forced it")
 	}
 
-	// Gone in a pause. Nobody opens writes but the one that an operator chooses; asked of it, and of the one that was elected.
+	// Gone in a pause. Nobody opens writes but the one that an operator chooses; asked of it, and of the one that was
+	// elected.
 	for _, to := range []*demo.Node{y, leader} {
 		old := c.healthy()
 		c.says(old, 0, "pause")
@@ -567,7 +582,8 @@ func TestForcedFailover(t *testing.T) {
 			return nil
 		})
 		c.refused(to, api.KindCannotLead, "failover --yes --to "+old.Name, old.Name)
-		if res := result[api.FailoverResult](c, to, 0, "failover --yes --to "+to.Name); res.From != old.Name || res.To != to.Name {
+		if res := result[api.FailoverResult](c, to, 0, "failover --yes --to "+to.Name); res.From != old.Name ||
+			res.To != to.Name {
 			t.Errorf("%+v", res)
 		}
 		c.writesAfter(w, before.Term)

@@ -17,8 +17,9 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestStoppedLeader freezes the leader's daemon. The others must take over; before they do, the guard must have killed the mysqld, so that
-// nobody who is connected to it directly reads what is no longer so; and the frozen daemon must not serve when it wakes up.
+// TestStoppedLeader freezes the leader's daemon. The others must take over; before they do, the guard must have killed
+// the mysqld, so that nobody who is connected to it directly reads what is no longer so; and the frozen daemon must not
+// serve when it wakes up.
 func TestStoppedLeader(t *testing.T) {
 	testkit.Quiet(t, "that the guard has killed mysqld by the time another node leads")
 	c := lease(t)
@@ -53,7 +54,8 @@ func TestStoppedLeader(t *testing.T) {
 	taken := time.Since(at)
 	// It is killed before anybody can be elected: one election timeout after the last proof of leadership.
 	if read(direct) == nil {
-		t.Errorf("%s's mysqld still answers %v after its daemon was stopped, and another node takes writes", leader.Name, time.Since(at))
+		t.Errorf("%s's mysqld still answers %v after its daemon was stopped, and another node takes writes", leader.Name,
+			time.Since(at))
 	}
 	must(t, c.Signal(leader, syscall.SIGCONT))
 	c.writesMore(w, 50)
@@ -64,11 +66,12 @@ func TestStoppedLeader(t *testing.T) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return e.Kind == "guard" && e.Time.After(at) }) {
 		t.Error("the history does not tell that the guard killed mysqld")
 	}
-	t.Logf("another leader after %v, write gap %v; %s", taken.Round(time.Millisecond), gap.Round(time.Millisecond), c.check(w))
+	t.Logf("another leader after %v, write gap %v; %s", taken.Round(time.Millisecond), gap.Round(time.Millisecond),
+		c.check(w))
 }
 
-// TestStuckMySQL stops the leader's mysqld, which stays alive: its daemon must find out, kill it and give leadership away. Before that,
-// a server that turns logins away for as long must not be taken for one that hangs.
+// TestStuckMySQL stops the leader's mysqld, which stays alive: its daemon must find out, kill it and give leadership
+// away. Before that, a server that turns logins away for as long must not be taken for one that hangs.
 func TestStuckMySQL(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -100,11 +103,13 @@ func TestStuckMySQL(t *testing.T) {
 	if gap > 15*time.Second {
 		t.Errorf("write gap of %v: a stopped mysqld is found within 6 s", gap)
 	}
-	t.Logf("write gap %v, all healthy after %v; %s", gap.Round(time.Millisecond), time.Since(at).Round(100*time.Millisecond), c.check(w))
+	t.Logf("write gap %v, all healthy after %v; %s", gap.Round(time.Millisecond), time.Since(at).
+		Round(100*time.Millisecond), c.check(w))
 }
 
-// TestStoppedFollower stops a follower's mysqld, then its daemon too. The follower must be shown for what it is, the leader must go on
-// with the other one and keep to its memory, and the follower must catch up when both go on, without a restart of its mysqld.
+// TestStoppedFollower stops a follower's mysqld, then its daemon too. The follower must be shown for what it is, the
+// leader must go on with the other one and keep to its memory, and the follower must catch up when both go on, without
+// a restart of its mysqld.
 func TestStoppedFollower(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -133,7 +138,8 @@ func TestStoppedFollower(t *testing.T) {
 		t.Errorf("write gap of %v on the leader while a follower is stopped", gap)
 	}
 	grown := peakMemory(t, leader.DaemonPID()) - memory
-	if limit := int64(256 << 20); grown > limit { // queues to one peer: 64 MiB in the transport, 32 MiB in flight, twice while they are copied
+	// queues to one peer: 64 MiB in the transport, 32 MiB in flight, twice while they are copied
+	if limit := int64(256 << 20); grown > limit {
 		t.Errorf("the leader's daemon grew by %d MiB", grown>>20)
 	}
 	must(t, c.Signal(victim, syscall.SIGCONT))

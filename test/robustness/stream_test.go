@@ -39,7 +39,8 @@ func (c *cluster) streamAccount() {
 	must(c.t, err)
 	defer db.Close()
 	run1(c.t, db, "CREATE USER "+streamUser+"@'%' IDENTIFIED BY '"+streamPassword+"'",
-		"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+streamUser+"@'%'", "CREATE USER nobody@'%' IDENTIFIED BY '"+streamPassword+"'")
+		"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+streamUser+"@'%'", "CREATE USER nobody@'%' IDENTIFIED BY '"+
+			streamPassword+"'")
 }
 
 // longLog keeps all that a test writes in the log.
@@ -60,9 +61,11 @@ func emptyReplica(t *testing.T) *sql.DB {
 // attach points a replica to a node's stream.
 func attach(t *testing.T, replica *sql.DB, n *demo.Node) {
 	t.Helper()
-	run1(t, replica, fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
-		"SOURCE_SSL = 1, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 1000, SOURCE_HEARTBEAT_PERIOD = 1", n.Host, n.Ports.Stream,
-		streamUser, streamPassword), "START REPLICA")
+	run1(t, replica,
+		fmt.Sprintf(
+			"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '%s', SOURCE_PORT = %d, SOURCE_USER = '%s', SOURCE_PASSWORD = '%s', "+
+				"SOURCE_SSL = 1, SOURCE_AUTO_POSITION = 1, SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 1000, SOURCE_HEARTBEAT_PERIOD = 1", n.Host, n.Ports.Stream,
+			streamUser, streamPassword), "START REPLICA")
 }
 
 func executed(t *testing.T, db *sql.DB) gtid.Set {
@@ -88,7 +91,8 @@ func (c *cluster) committed() (set gtid.Set) {
 	return set
 }
 
-// lacking is what has does not hold of want, but for what a mysqld wrote for itself before it led, which copies of its data have taken to all nodes.
+// lacking is what has does not hold of want, but for what a mysqld wrote for itself before it led, which copies of its
+// data have taken to all nodes.
 func lacking(want, has gtid.Set) (missing gtid.Set) {
 	for _, r := range want.Subtract(has).Ranges() {
 		for _, h := range has.Ranges() {
@@ -105,15 +109,17 @@ func streamed(t *testing.T, host string, port int, args ...string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, needs.Tool(t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + host, "--port=" + strconv.Itoa(port), "--user=" + streamUser,
-		"--password=" + streamPassword, "--protocol=tcp"}, args...)...)
+	cmd := exec.CommandContext(ctx, needs.Tool(t, "mysqlbinlog"),
+		append([]string{"--no-defaults", "--host=" + host, "--port=" + strconv.Itoa(port), "--user=" + streamUser,
+			"--password=" + streamPassword, "--protocol=tcp"}, args...)...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("mysqlbinlog %s: %v\n%s", strings.Join(args, " "), err, problems.String())
 	}
 	var ids []string
-	for _, m := range regexp.MustCompile(`(?m)^SET @@SESSION.GTID_NEXT= '([0-9a-f-]{36}:\d+)'`).FindAllSubmatch(out.Bytes(), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^SET @@SESSION.GTID_NEXT= '([0-9a-f-]{36}:\d+)'`).
+		FindAllSubmatch(out.Bytes(), -1) {
 		ids = append(ids, string(m[1]))
 	}
 	return ids
@@ -132,9 +138,10 @@ func setOf(t *testing.T, ids []string) gtid.Set {
 	return s
 }
 
-// TestChangeStream: a stock server replicates from a follower's stream while leadership changes by a crash, goes on at a logger's with the position that it
-// has, and in the end holds what the cluster holds, nothing else. mysqlbinlog reads the same transactions in the same order from every node, by GTID and
-// by position, and on the router's other ports.
+// TestChangeStream: a stock server replicates from a follower's stream while leadership changes by a crash, goes on at
+// a logger's with the position that it has, and in the end holds what the cluster holds, nothing else. mysqlbinlog
+// reads the same transactions in the same order from every node, by GTID and by position, and on the router's other
+// ports.
 func TestChangeStream(t *testing.T) {
 	t.Parallel()
 	c := createShape(t, shape{nodes: 2, loggers: 1, tune: func(n *config.Node) {
@@ -168,8 +175,11 @@ func TestChangeStream(t *testing.T) {
 	want := c.committed()
 	eventually(t, checkLimit, "the replica has all", func() error {
 		if missing := lacking(want, executed(t, replica)); !missing.Empty() {
-			return fmt.Errorf("it lacks %s; %s %s", missing, get1(t, replica, "SELECT CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"),
-				get1(t, replica, "SELECT IFNULL(MAX(CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE)), '') FROM performance_schema.replication_applier_status_by_worker"))
+			return fmt.Errorf("it lacks %s; %s %s", missing,
+				get1(t, replica,
+					"SELECT CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status"),
+				get1(t, replica,
+					"SELECT IFNULL(MAX(CONCAT(LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE)), '') FROM performance_schema.replication_applier_status_by_worker"))
 		}
 		return nil
 	})
@@ -179,16 +189,20 @@ func TestChangeStream(t *testing.T) {
 	}
 	c.sameTables(replica)
 
-	all := streamed(t, follower.Host, follower.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000")
+	all := streamed(t, follower.Host, follower.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS",
+		"--to-last-log", "trireme-0-0.000000")
 	if got := setOf(t, all); !got.Equal(has) {
 		t.Errorf("mysqlbinlog shows %s, the replica has %s", got, has)
 	}
 	t.Logf("%d transactions in the stream", len(all))
 	for _, n := range c.Nodes() {
 		for what, ids := range map[string][]string{
-			"by GTID":        streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000"),
-			"by position":    streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-server", "--to-last-log", "trireme-0-0.000000"),
-			"read-only port": streamed(t, n.Host, n.Ports.RO, "--ssl-mode=DISABLED", "--get-server-public-key", "--read-from-remote-server", "--to-last-log", "trireme-0-0.000000"),
+			"by GTID": streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log",
+				"trireme-0-0.000000"),
+			"by position": streamed(t, n.Host, n.Ports.Stream, "--read-from-remote-server", "--to-last-log",
+				"trireme-0-0.000000"),
+			"read-only port": streamed(t, n.Host, n.Ports.RO, "--ssl-mode=DISABLED", "--get-server-public-key",
+				"--read-from-remote-server", "--to-last-log", "trireme-0-0.000000"),
 		} {
 			if !slices.Equal(ids, all) {
 				t.Errorf("%s, %s: %d transactions, others or in another order", n.Name, what, len(ids))
@@ -200,8 +214,8 @@ func TestChangeStream(t *testing.T) {
 	c.cutOff()
 }
 
-// streamBegins shows that a consumer may begin with what a follower says that it has executed, also if that follower has
-// led and then logged statements of its own, which no other node ever sees.
+// streamBegins shows that a consumer may begin with what a follower says that it has executed, also if that follower
+// has led and then logged statements of its own, which no other node ever sees.
 func (c *cluster) streamBegins() {
 	c.t.Helper()
 	old := c.leader()
@@ -233,18 +247,22 @@ func (c *cluster) streamBegins() {
 	}
 }
 
-// cutOff shows that nobody stays at a leader's own binary log, which he can get at by mysqld's own port and by TLS that the router cannot look into.
+// cutOff shows that nobody stays at a leader's own binary log, which he can get at by mysqld's own port and by TLS that
+// the router cannot look into.
 func (c *cluster) cutOff() {
 	c.t.Helper()
 	leader := c.leader()
 	db, err := c.Admin(leader)
 	must(c.t, err)
 	defer db.Close()
-	file := get1(c.t, db, "SELECT SUBSTRING_INDEX(FILE_NAME, '/', -1) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog' LIMIT 1")
+	file := get1(c.t, db,
+		"SELECT SUBSTRING_INDEX(FILE_NAME, '/', -1) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog' LIMIT 1")
 	for _, port := range []int{leader.Ports.MySQL, leader.Ports.RW} {
 		ctx, cancel := context.WithTimeout(c.t.Context(), healLimit)
-		cmd := exec.CommandContext(ctx, needs.Tool(c.t, "mysqlbinlog"), "--no-defaults", "--host="+leader.Host, "--port="+strconv.Itoa(port), "--user="+streamUser,
-			"--password="+streamPassword, "--protocol=tcp", "--ssl-mode=REQUIRED", "--read-from-remote-server", "--stop-never", "--result-file="+filepath.Join(c.t.TempDir(), "out"), file)
+		cmd := exec.CommandContext(ctx, needs.Tool(c.t, "mysqlbinlog"), "--no-defaults", "--host="+leader.Host,
+			"--port="+strconv.Itoa(port), "--user="+streamUser, "--password="+streamPassword, "--protocol=tcp",
+			"--ssl-mode=REQUIRED", "--read-from-remote-server", "--stop-never", "--result-file="+filepath.Join(c.t.TempDir(),
+				"out"), file)
 		out, err := cmd.CombinedOutput()
 		if err == nil || ctx.Err() != nil {
 			c.t.Errorf("port %d: %v, %v; want it to be cut off:\n%s", port, err, ctx.Err(), out)
@@ -264,8 +282,10 @@ func (c *cluster) streamRefuses(all []string) {
 		want       string
 	}{
 		{"privilege", "nobody", []string{"--read-from-remote-server", "trireme-0-0.000000"}, "REPLICATION SLAVE"},
-		{"a file of mysqld's", streamUser, []string{"--read-from-remote-server", "binlog.000001"}, "one mysqld's own binary log"},
-		{"rolled back", streamUser, []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--exclude-gtids=" + all[len(all)-1] + "," + ahead(c.t, all[len(all)-1]), "trireme-0-0.000000"},
+		{"a file of mysqld's", streamUser, []string{"--read-from-remote-server", "binlog.000001"},
+			"one mysqld's own binary log"},
+		{"rolled back", streamUser, []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--exclude-gtids=" +
+			all[len(all)-1] + "," + ahead(c.t, all[len(all)-1]), "trireme-0-0.000000"},
 			"has never committed"},
 	} {
 		c.streamRefused(n, x.name, x.user, x.want, x.args...)
@@ -275,40 +295,49 @@ func (c *cluster) streamRefuses(all []string) {
 // streamRefused has mysqlbinlog ask a node's stream for what it must not be given.
 func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...string) {
 	c.t.Helper()
-	cmd := exec.CommandContext(c.t.Context(), needs.Tool(c.t, "mysqlbinlog"), append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
-		"--user=" + user, "--password=" + streamPassword, "--protocol=tcp"}, args...)...)
+	cmd := exec.CommandContext(c.t.Context(), needs.Tool(c.t, "mysqlbinlog"),
+		append([]string{"--no-defaults", "--host=" + n.Host, "--port=" + strconv.Itoa(n.Ports.Stream),
+			"--user=" + user, "--password=" + streamPassword, "--protocol=tcp"}, args...)...)
 	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
 		c.t.Errorf("%s: %s: %v, want %q:\n%s", n.Name, what, err, want, out)
 	}
 }
 
-// TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not reached, is told so by every node; nobody
-// gets in with a wrong password, or without the TLS that the account requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
+// TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not
+// reached, is told so by every node; nobody gets in with a wrong password, or without the TLS that the account
+// requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
 func TestChangeStreamRefuses(t *testing.T) {
 	needs.Long(t)
 	c := lease(t)
 	c.healthy()
 	c.streamAccount()
 	admin := c.admin(c.leader())
-	admin.exec("CREATE USER sealed@'%' IDENTIFIED BY '"+streamPassword+"' REQUIRE SSL", "GRANT REPLICATION SLAVE ON *.* TO sealed@'%'")
+	admin.exec("CREATE USER sealed@'%' IDENTIFIED BY '"+streamPassword+"' REQUIRE SSL",
+		"GRANT REPLICATION SLAVE ON *.* TO sealed@'%'")
 	c.notWhole()
 	byGTID := []string{"--read-from-remote-source=BINLOG-DUMP-GTIDS", "--to-last-log", "trireme-0-0.000000"}
 	file, last := c.streamEnd()
 	for _, n := range c.Nodes() {
 		c.streamRefused(n, "what is purged", streamUser, "purged required binary logs", byGTID...)
-		c.streamRefused(n, "a GTID to come", streamUser, "has never committed", append(byGTID, "--exclude-gtids="+c.committed().String()+","+ahead(t, last))...)
-		c.streamRefused(n, "a position to come", streamUser, "position > file size", "--read-from-remote-server", "--start-position=4000000000", file)
-		c.streamRefused(n, "a file to come", streamUser, "Could not find first log file name", "--read-from-remote-server", "trireme-1-999.000001")
+		c.streamRefused(n, "a GTID to come", streamUser, "has never committed",
+			append(byGTID, "--exclude-gtids="+c.committed().String()+","+ahead(t, last))...)
+		c.streamRefused(n, "a position to come", streamUser, "position > file size", "--read-from-remote-server",
+			"--start-position=4000000000", file)
+		c.streamRefused(n, "a file to come", streamUser, "Could not find first log file name", "--read-from-remote-server",
+			"trireme-1-999.000001")
 		c.streamRefused(n, "a wrong password", streamUser, "Access denied", append(byGTID, "--password=wrong")...)
-		c.streamRefused(n, "no TLS", "sealed", "Access denied", append(byGTID, "--ssl-mode=DISABLED", "--get-server-public-key")...)
+		c.streamRefused(n, "no TLS", "sealed", "Access denied", append(byGTID, "--ssl-mode=DISABLED",
+			"--get-server-public-key")...)
 	}
 
 	replica := emptyReplica(t)
 	had := executed(t, replica)
 	attach(t, replica, c.Nodes()[0])
 	eventually(t, healLimit, "the replica stands", func() error {
-		said := get1(t, replica, "SELECT CONCAT(SERVICE_STATE, ' ', LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status")
-		if !strings.HasPrefix(said, "OFF 13114 ") || !strings.Contains(said, "1236") || !strings.Contains(said, "purged required binary logs") {
+		said := get1(t, replica,
+			"SELECT CONCAT(SERVICE_STATE, ' ', LAST_ERROR_NUMBER, ' ', LAST_ERROR_MESSAGE) FROM performance_schema.replication_connection_status")
+		if !strings.HasPrefix(said, "OFF 13114 ") || !strings.Contains(said, "1236") ||
+			!strings.Contains(said, "purged required binary logs") {
 			return errors.New(said)
 		}
 		return nil
@@ -327,7 +356,8 @@ func (c *cluster) streamEnd() (file, id string) {
 	for _, m := range c.view().Members {
 		if m.Name == leader.Name {
 			incarnation, _, _ := strings.Cut(m.MySQL.Epoch, "/")
-			number := s.value("SELECT MAX(SUBSTRING_INDEX(FILE_NAME, '.', -1)) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog'")
+			number :=
+				s.value("SELECT MAX(SUBSTRING_INDEX(FILE_NAME, '.', -1)) FROM performance_schema.file_instances WHERE EVENT_NAME = 'wait/io/file/sql/binlog'")
 			file = fmt.Sprintf("trireme-%d-%s.%s", m.Raft.ID, incarnation, number)
 		}
 	}
@@ -363,8 +393,8 @@ func (c *cluster) sameTables(replica *sql.DB) {
 	}
 }
 
-// TestChangeStreamConsumer: python-mysql-replication reads rows from one node after the other, while leadership moves and a node that serves it dies, and
-// sees each row once, in order.
+// TestChangeStreamConsumer: python-mysql-replication reads rows from one node after the other, while leadership moves
+// and a node that serves it dies, and sees each row once, in order.
 func TestChangeStreamConsumer(t *testing.T) {
 	if !soak() {
 		t.Skip("a Python package: TRIREME_SOAK=1")
@@ -378,7 +408,8 @@ func TestChangeStreamConsumer(t *testing.T) {
 	c.streamAccount()
 	admin, err := c.Admin(leader)
 	must(t, err)
-	run1(t, admin, "GRANT SELECT ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream", "CREATE TABLE stream.t (id INT PRIMARY KEY)")
+	run1(t, admin, "GRANT SELECT ON *.* TO "+streamUser+"@'%'", "CREATE DATABASE stream",
+		"CREATE TABLE stream.t (id INT PRIMARY KEY)")
 	begin := get1(t, admin, "SELECT @@GLOBAL.gtid_executed")
 	admin.Close()
 
@@ -389,7 +420,8 @@ func TestChangeStreamConsumer(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), checkLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, append([]string{"testdata/stream.py", streamUser, streamPassword, begin, strconv.Itoa(rows)}, ports...)...)
+	cmd := exec.CommandContext(ctx, python,
+		append([]string{"testdata/stream.py", streamUser, streamPassword, begin, strconv.Itoa(rows)}, ports...)...)
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	out, err := cmd.StdoutPipe()
@@ -418,7 +450,8 @@ func TestChangeStreamConsumer(t *testing.T) {
 			c.KillDaemon(c.others(leader)[0]) // whose stream is read
 		}
 		eventually(t, healLimit, "a write", func() error {
-			_, err := router.ExecContext(ctx, fmt.Sprintf("INSERT INTO stream.t VALUES (%d) ON DUPLICATE KEY UPDATE id = id", i+1))
+			_, err := router.ExecContext(ctx, fmt.Sprintf("INSERT INTO stream.t VALUES (%d) ON DUPLICATE KEY UPDATE id = id",
+				i+1))
 			return err
 		})
 	}

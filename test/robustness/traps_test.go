@@ -32,19 +32,24 @@ func unacknowledgedOnes() [][]unacknowledged {
 	return [][]unacknowledged{{
 		{"insert", []string{"CREATE TABLE una.dml (id INT PRIMARY KEY)"}, one("INSERT INTO una.dml VALUES (1)"),
 			"SELECT COUNT(*) FROM una.dml", "0"},
-		{"update and delete", []string{"CREATE TABLE una.upd (id INT PRIMARY KEY, v INT)", "INSERT INTO una.upd VALUES (1, 1), (2, 2)"},
+		{"update and delete", []string{"CREATE TABLE una.upd (id INT PRIMARY KEY, v INT)",
+			"INSERT INTO una.upd VALUES (1, 1), (2, 2)"},
 			func(s *session) error {
-				return errors.Join(s.try("BEGIN"), s.try("UPDATE una.upd SET v = 7 WHERE id = 1"), s.try("DELETE FROM una.upd WHERE id = 2"), s.try("COMMIT"))
+				return errors.Join(s.try("BEGIN"), s.try("UPDATE una.upd SET v = 7 WHERE id = 1"),
+					s.try("DELETE FROM una.upd WHERE id = 2"), s.try("COMMIT"))
 			}, "SELECT GROUP_CONCAT(CONCAT(id, ':', v) ORDER BY id) FROM una.upd", "1:1,2:2"},
-		{"XA prepare", []string{"CREATE TABLE una.xap (id INT PRIMARY KEY)", "XA START 'una_p'", "INSERT INTO una.xap VALUES (1)", "XA END 'una_p'"},
+		{"XA prepare", []string{"CREATE TABLE una.xap (id INT PRIMARY KEY)", "XA START 'una_p'",
+			"INSERT INTO una.xap VALUES (1)", "XA END 'una_p'"},
 			one("XA PREPARE 'una_p'"), "SELECT COUNT(*) FROM una.xap", "0"},
-		{"XA commit", []string{"CREATE TABLE una.xac (id INT PRIMARY KEY)", "XA START 'una_c'", "INSERT INTO una.xac VALUES (1)", "XA END 'una_c'", "XA PREPARE 'una_c'"},
+		{"XA commit", []string{"CREATE TABLE una.xac (id INT PRIMARY KEY)", "XA START 'una_c'",
+			"INSERT INTO una.xac VALUES (1)", "XA END 'una_c'", "XA PREPARE 'una_c'"},
 			one("XA COMMIT 'una_c'"), "SELECT COUNT(*) FROM una.xac", "0"},
 		{"create table", nil, one("CREATE TABLE una.created (id INT PRIMARY KEY)"),
 			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'una' AND table_name = 'created'", "0"},
-		{"drop table", []string{"CREATE TABLE una.dropped (id INT PRIMARY KEY)", "INSERT INTO una.dropped VALUES (5)"}, one("DROP TABLE una.dropped"),
-			"SELECT SUM(id) FROM una.dropped", "5"},
-		{"create user", nil, one("CREATE USER una_user IDENTIFIED BY 'una'"), "SELECT COUNT(*) FROM mysql.user WHERE user = 'una_user'", "0"},
+		{"drop table", []string{"CREATE TABLE una.dropped (id INT PRIMARY KEY)", "INSERT INTO una.dropped VALUES (5)"},
+			one("DROP TABLE una.dropped"), "SELECT SUM(id) FROM una.dropped", "5"},
+		{"create user", nil, one("CREATE USER una_user IDENTIFIED BY 'una'"),
+			"SELECT COUNT(*) FROM mysql.user WHERE user = 'una_user'", "0"},
 	}, {
 		{"alter table", []string{"CREATE TABLE una.altered (id INT PRIMARY KEY)", "INSERT INTO una.altered VALUES (5)"},
 			one("ALTER TABLE una.altered ADD COLUMN extra INT NOT NULL DEFAULT 3, ALGORITHM=COPY"),
@@ -54,8 +59,8 @@ func unacknowledgedOnes() [][]unacknowledged {
 	}}
 }
 
-// TestUnacknowledgedIsGone: what a killed leader had written but not been able to replicate is gone after it has rejoined, for every kind of
-// statement. All three nodes are killed twice, which takes most of its 20 s.
+// TestUnacknowledgedIsGone: what a killed leader had written but not been able to replicate is gone after it has
+// rejoined, for every kind of statement. All three nodes are killed twice, which takes most of its 20 s.
 func TestUnacknowledgedIsGone(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -89,8 +94,8 @@ func TestUnacknowledgedIsGone(t *testing.T) {
 	}
 }
 
-// TestDropIfExistsRunsOnce: DROP TABLE IF EXISTS of a missing table leaves no trace in InnoDB. When the table is created later, a
-// node that was killed must not run the old DROP again. The long form kills in three ways.
+// TestDropIfExistsRunsOnce: DROP TABLE IF EXISTS of a missing table leaves no trace in InnoDB. When the table is
+// created later, a node that was killed must not run the old DROP again. The long form kills in three ways.
 func TestDropIfExistsRunsOnce(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -105,7 +110,8 @@ func TestDropIfExistsRunsOnce(t *testing.T) {
 		leader := c.healthy()
 		s := c.session(leader)
 		table := fmt.Sprintf("dropif.t%d", i)
-		s.exec("DROP TABLE IF EXISTS "+table, "CREATE TABLE "+table+" (id INT PRIMARY KEY)", "CREATE TABLE IF NOT EXISTS "+table+" (other INT)",
+		s.exec("DROP TABLE IF EXISTS "+table, "CREATE TABLE "+table+" (id INT PRIMARY KEY)", "CREATE TABLE IF NOT EXISTS "+
+			table+" (other INT)",
 			"INSERT INTO "+table+" VALUES (1)", "DROP USER IF EXISTS nobody_at_all")
 		s.close()
 		victims := []*demo.Node{leader, c.others(leader)[0]}
@@ -120,8 +126,9 @@ func TestDropIfExistsRunsOnce(t *testing.T) {
 	}
 }
 
-// TestXAPrepared: a prepared XA transaction that was acknowledged survives kills of followers and of the leader, switchovers and, in the long form,
-// clean restarts, and can be committed or rolled back at the next leader, exactly once.
+// TestXAPrepared: a prepared XA transaction that was acknowledged survives kills of followers and of the leader,
+// switchovers and, in the long form, clean restarts, and can be committed or rolled back at the next leader, exactly
+// once.
 func TestXAPrepared(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -135,7 +142,8 @@ func TestXAPrepared(t *testing.T) {
 		xid := fmt.Sprintf("xa%d", next)
 		s := c.session(c.leader())
 		defer s.close()
-		s.exec("XA START '"+xid+"'", fmt.Sprintf("INSERT INTO xa.t VALUES (%d, 0)", next), "XA END '"+xid+"'", "XA PREPARE '"+xid+"'")
+		s.exec("XA START '"+xid+"'", fmt.Sprintf("INSERT INTO xa.t VALUES (%d, 0)", next), "XA END '"+xid+"'",
+			"XA PREPARE '"+xid+"'")
 		return xid
 	}
 	expect := func(when string, xids ...string) {
@@ -213,7 +221,8 @@ func TestXAPrepared(t *testing.T) {
 	expect("at the end")
 	c.everywhere("SELECT COUNT(*) FROM xa.t", fmt.Sprint(committed+1))
 
-	// A leader that has adopted some holds GTIDs that only it has. They are no transactions that it rolled back when it comes back.
+	// A leader that has adopted some holds GTIDs that only it has. They are no transactions that it rolled back when it
+	// comes back.
 	rejoins := func() (list []api.Event) {
 		events, err := c.History(t.Context(), adopter)
 		must(t, err)
@@ -232,8 +241,9 @@ func TestXAPrepared(t *testing.T) {
 	}
 }
 
-// TestOwnXAIsLeft: a prepared XA transaction that mysqld's own session has made, in a life before this one too, is not adopted when it leads
-// again: rolled back for a moment, it would be lost by a power loss then, for its GTID is on disk.
+// TestOwnXAIsLeft: a prepared XA transaction that mysqld's own session has made, in a life before this one too, is not
+// adopted when it leads again: rolled back for a moment, it would be lost by a power loss then, for its GTID is on
+// disk.
 func TestOwnXAIsLeft(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -276,14 +286,15 @@ func TestOwnXAIsLeft(t *testing.T) {
 	c.everywhere("SELECT COUNT(*) FROM ownxa.t", "1")
 }
 
-// TestEventAcrossFailover: a scheduled event runs on the leader only, goes on after a failover on the new one, and not on the
-// ex-leader that comes back.
+// TestEventAcrossFailover: a scheduled event runs on the leader only, goes on after a failover on the new one, and not
+// on the ex-leader that comes back.
 func TestEventAcrossFailover(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	s := c.session(leader)
-	s.exec("DROP DATABASE IF EXISTS ev", "CREATE DATABASE ev", "CREATE TABLE ev.t (id INT AUTO_INCREMENT PRIMARY KEY, server INT)",
+	s.exec("DROP DATABASE IF EXISTS ev", "CREATE DATABASE ev",
+		"CREATE TABLE ev.t (id INT AUTO_INCREMENT PRIMARY KEY, server INT)",
 		"CREATE EVENT ev.e ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ev.t (server) VALUES (@@server_id)",
 		"CREATE EVENT ev.off ON SCHEDULE EVERY 1 SECOND DISABLE DO INSERT INTO ev.t (server) VALUES (-1)")
 	fires := func(on *demo.Node) {
@@ -321,18 +332,20 @@ func TestEventAcrossFailover(t *testing.T) {
 	s.close()
 }
 
-// TestLocalStatementsOnFollowers: REPAIR and ANALYZE … HISTOGRAM on a read-only follower take GTIDs of its own. They must
-// neither hide transactions from it nor make it look divergent.
+// TestLocalStatementsOnFollowers: REPAIR and ANALYZE … HISTOGRAM on a read-only follower take GTIDs of its own. They
+// must neither hide transactions from it nor make it look divergent.
 func TestLocalStatementsOnFollowers(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	leader := c.healthy()
 	s := c.session(leader)
-	s.exec("DROP DATABASE IF EXISTS loc", "CREATE DATABASE loc", "CREATE TABLE loc.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", "INSERT INTO loc.t (v) VALUES (1), (2), (3)")
+	s.exec("DROP DATABASE IF EXISTS loc", "CREATE DATABASE loc",
+		"CREATE TABLE loc.t (id INT AUTO_INCREMENT PRIMARY KEY, v INT)", "INSERT INTO loc.t (v) VALUES (1), (2), (3)")
 	c.caughtUp()
 	victim := c.others(leader)[0]
-	// Whether it succeeds does not matter (a histogram fails with 1290), but it must be written there, and end: an application's account
-	// can run it on any follower, and one that waited for an acknowledgement would hold up everything that the applier commits.
+	// Whether it succeeds does not matter (a histogram fails with 1290), but it must be written there, and end: an
+	// application's account can run it on any follower, and one that waited for an acknowledgement would hold up
+	// everything that the applier commits.
 	local := func(statement string) {
 		t.Helper()
 		f := c.session(victim)
@@ -403,7 +416,8 @@ func TestLargeTransaction(t *testing.T) {
 	db, err := l.Open("")
 	must(t, err)
 	s := c.pin(db)
-	s.exec("DROP DATABASE IF EXISTS big", "CREATE DATABASE big", "CREATE TABLE big.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
+	s.exec("DROP DATABASE IF EXISTS big", "CREATE DATABASE big",
+		"CREATE TABLE big.t (id INT AUTO_INCREMENT PRIMARY KEY, v LONGBLOB)")
 	begin := time.Now()
 	s.exec("BEGIN")
 	for range 64 {
@@ -427,22 +441,24 @@ func TestLargeTransaction(t *testing.T) {
 			t.Errorf("%s: its daemon used %d MiB for a transaction of 64 MiB", n.Name, peak>>20)
 		}
 	}
-	t.Logf("64 MiB: rows %v, COMMIT %v, applied everywhere %v later", built.Sub(begin).Round(time.Millisecond), committed.Sub(built).Round(time.Millisecond),
-		applied.Sub(committed).Round(time.Millisecond))
+	t.Logf("64 MiB: rows %v, COMMIT %v, applied everywhere %v later", built.Sub(begin).Round(time.Millisecond),
+		committed.Sub(built).Round(time.Millisecond), applied.Sub(committed).Round(time.Millisecond))
 	s.exec("DROP DATABASE big")
 }
 
-// TestApplicationCannotReleaseCommits: the application's account cannot do what would release waiting commits or change Trireme's
-// own accounts.
+// TestApplicationCannotReleaseCommits: the application's account cannot do what would release waiting commits or change
+// Trireme's own accounts.
 func TestApplicationCannotReleaseCommits(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
 	s := c.session(c.healthy())
 	for _, st := range []string{
-		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET PERSIST rpl_semi_sync_source_enabled = OFF", "SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
-		"SHUTDOWN", "UNINSTALL PLUGIN rpl_semi_sync_source", "SET SESSION sql_log_bin = 0", "RESET BINARY LOGS AND GTIDS", "SET GLOBAL super_read_only = OFF",
-		"ALTER USER trireme_admin@localhost IDENTIFIED BY 'x'", "DROP USER trireme_repl@localhost", "UPDATE mysql.user SET account_locked = 'Y'",
-		"SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1'", "CREATE TABLE test_engine.m (i INT) ENGINE=MyISAM",
+		"SET GLOBAL rpl_semi_sync_source_enabled = OFF", "SET PERSIST rpl_semi_sync_source_enabled = OFF",
+		"SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF", "SHUTDOWN", "UNINSTALL PLUGIN rpl_semi_sync_source",
+		"SET SESSION sql_log_bin = 0", "RESET BINARY LOGS AND GTIDS", "SET GLOBAL super_read_only = OFF",
+		"ALTER USER trireme_admin@localhost IDENTIFIED BY 'x'", "DROP USER trireme_repl@localhost",
+		"UPDATE mysql.user SET account_locked = 'Y'", "SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1'",
+		"CREATE TABLE test_engine.m (i INT) ENGINE=MyISAM",
 	} {
 		if err := s.try(st); err == nil {
 			t.Errorf("%s was allowed", st)

@@ -11,8 +11,8 @@ import (
 	"trireme/internal/demo"
 )
 
-// TestTwoAtOnce: two nodes are added before either is a member, and operators ask for the same from two terminals, through two nodes: one of
-// them does it, the other one is told, and it is not done twice.
+// TestTwoAtOnce: two nodes are added before either is a member, and operators ask for the same from two terminals,
+// through two nodes: one of them does it, the other one is told, and it is not done twice.
 func TestTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	c := create(t, 1, 0)
@@ -42,7 +42,8 @@ func TestTwoAtOnce(t *testing.T) {
 		done, told := c.both(n1, n2, verb.args)
 		t.Logf("%s:\n%s\n%s", verb.args, done, told)
 		var refusal api.Error
-		if err := json.Unmarshal(told, &refusal); err != nil || refusal.Message == "" || verb.told != "" && refusal.Kind != verb.told {
+		if err := json.Unmarshal(told, &refusal); err != nil || refusal.Message == "" || verb.told != "" &&
+			refusal.Kind != verb.told {
 			t.Errorf("trireme %s tells the other one %v %+v, want %s", verb.args, err, refusal, verb.told)
 		}
 		if !strings.Contains(string(done), `"`+verb.node+`"`) {
@@ -65,7 +66,8 @@ func TestTwoAtOnce(t *testing.T) {
 	c.equal()
 }
 
-// both runs a command on two nodes at once. One says that it is done and the other one why not, or that there is no leader at the moment.
+// both runs a command on two nodes at once. One says that it is done and the other one why not, or that there is no
+// leader at the moment.
 func (c *cluster) both(a, b *demo.Node, args string) (done, told []byte) {
 	c.t.Helper()
 	codes, outs := make([]int, 2), make([][]byte, 2)

@@ -54,21 +54,24 @@ func createVIP(t *testing.T) *vipCluster {
 		n.VIP = config.VIP{RW: []string{vipRW + "/24", vipRW6 + "/64"}, RO: []string{vipRO + "/24"}}
 	}})}
 	for i, n := range v.Nodes() {
-		must(t, lan.Plug(v.Network().Host(n.Name), "eth0", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(11 + i)}), 24),
+		must(t, lan.Plug(v.Network().Host(n.Name), "eth0", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, 0, byte(11 + i)}),
+			24),
 			netip.MustParsePrefix(fmt.Sprintf("fd77::%d/64", 11+i))))
 	}
 	v.client = needs.Host(t, lan, "client", netip.MustParsePrefix("10.77.0.1/24"), netip.MustParsePrefix("fd77::1/64"))
 	return v
 }
 
-// dial connects the client to a virtual address. Every node's mysqld has a port of its own here, so the one that is open there is looked for.
+// dial connects the client to a virtual address. Every node's mysqld has a port of its own here, so the one that is
+// open there is looked for.
 func (v *vipCluster) dial(ctx context.Context, addr string) (c net.Conn, err error) {
 	err = v.client.Do(func() error {
 		var d net.Dialer
 		d.Timeout = 200 * time.Millisecond
 		var err error
 		for _, n := range v.Nodes() {
-			if c, err = d.DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(n.Ports.MySQL))); err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
+			if c, err = d.DialContext(ctx, "tcp", net.JoinHostPort(addr, strconv.Itoa(n.Ports.MySQL))); err == nil ||
+				!errors.Is(err, syscall.ECONNREFUSED) {
 				return err
 			}
 		}
@@ -105,8 +108,9 @@ func (v *vipCluster) holders(addr string) []string {
 	return out
 }
 
-// watchHolders looks every few milliseconds which hosts have the read-write addresses, until end is called. Two of them never have one while the
-// server at either would answer; in a planned switchover, where both servers live, two never have one.
+// watchHolders looks every few milliseconds which hosts have the read-write addresses, until end is called. Two of them
+// never have one while the server at either would answer; in a planned switchover, where both servers live, two never
+// have one.
 func (v *vipCluster) watchHolders(fault string, planned bool) (end func()) {
 	v.t.Helper()
 	kernels := map[*demo.Node]*netlink.Handle{}
@@ -166,8 +170,8 @@ func (v *vipCluster) watchHolders(fault string, planned bool) (end func()) {
 	return end
 }
 
-// several are the nodes whose hosts have an address at the same time, if there is more than one. One is looked at behind the other, so what moves
-// meanwhile seems to be at two; but not twice.
+// several are the nodes whose hosts have an address at the same time, if there is more than one. One is looked at
+// behind the other, so what moves meanwhile seems to be at two; but not twice.
 func (v *vipCluster) several(kernels map[*demo.Node]*netlink.Handle, a netip.Addr) (have []*demo.Node, err error) {
 	family := netlink.FAMILY_V4
 	if a.Is6() {
@@ -193,7 +197,8 @@ func (v *vipCluster) several(kernels map[*demo.Node]*netlink.Handle, a netip.Add
 	return have, nil
 }
 
-// answers says whether a node's server greets whoever connects to an address on the node's host. Its port is open on no other one.
+// answers says whether a node's server greets whoever connects to an address on the node's host. Its port is open on no
+// other one.
 func (v *vipCluster) answers(n *demo.Node, addr string) bool {
 	return v.Network().Host(n.Name).Do(func() error {
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(addr, strconv.Itoa(n.Ports.MySQL)), greetPatience)
@@ -207,7 +212,8 @@ func (v *vipCluster) answers(n *demo.Node, addr string) bool {
 	}) == nil
 }
 
-// settled waits until the leader, and it alone, has the read-write addresses, and one other node the read-only one; all members show it.
+// settled waits until the leader, and it alone, has the read-write addresses, and one other node the read-only one; all
+// members show it.
 func (v *vipCluster) settled(leader *demo.Node) (reader string) {
 	v.t.Helper()
 	eventually(v.t, healLimit, "the addresses are where they should be", func() error {
@@ -218,7 +224,8 @@ func (v *vipCluster) settled(leader *demo.Node) (reader string) {
 		reader = ro[0]
 		for _, m := range v.view().Members {
 			for _, x := range m.VIPs {
-				if want := x.Address != vipRO && m.Name == leader.Name || x.Address == vipRO && m.Name == reader; x.Held != want || x.Problem != "" {
+				if want := x.Address != vipRO && m.Name == leader.Name || x.Address == vipRO && m.Name == reader; x.Held != want ||
+					x.Problem != "" {
 					return fmt.Errorf("%s shows %+v", m.Name, x)
 				}
 			}
@@ -252,8 +259,9 @@ func (v *vipCluster) waiting(addr string) net.Conn {
 	return c
 }
 
-// TestVIP: a client that knows nothing but the virtual address, of either family, goes on at the new leader, whatever the old one died of; nobody is
-// left waiting at the old one, and two hosts never answer at the address. `make test` has the first three faults (half a minute).
+// TestVIP: a client that knows nothing but the virtual address, of either family, goes on at the new leader, whatever
+// the old one died of; nobody is left waiting at the old one, and two hosts never answer at the address. `make test`
+// has the first three faults (half a minute).
 func TestVIP(t *testing.T) {
 	t.Parallel()
 	v := createVIP(t)
@@ -271,7 +279,8 @@ func TestVIP(t *testing.T) {
 		}},
 		{name: "mysqld killed", hit: func(n *demo.Node) { v.KillMySQL(n) }},
 		{name: "daemon killed", hit: v.KillDaemon, heal: func(n *demo.Node) { must(t, v.Start(n)) }},
-		{name: "daemon stopped", hit: func(n *demo.Node) { must(t, v.Signal(n, syscall.SIGSTOP)) }, heal: func(n *demo.Node) { must(t, v.Signal(n, syscall.SIGCONT)) }},
+		{name: "daemon stopped", hit: func(n *demo.Node) { must(t, v.Signal(n, syscall.SIGSTOP)) },
+			heal: func(n *demo.Node) { must(t, v.Signal(n, syscall.SIGCONT)) }},
 		{name: "all stopped", mute: true, hit: func(n *demo.Node) { must(t, v.SignalHost(n, syscall.SIGSTOP)) },
 			heal: func(n *demo.Node) { must(t, v.SignalHost(n, syscall.SIGCONT)) }},
 	}

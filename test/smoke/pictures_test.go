@@ -34,7 +34,8 @@ func TestPictures(t *testing.T) {
 	v, err := c.WaitHealthy(ctx)
 	must(t, err)
 	poll(t, "zones", func() error {
-		_, err := api.ChangeConfig.Ask(ctx, c.Client(c.Node(v.Leader)), api.ConfigChange{Set: map[string]string{"zone.n1": "aachen", "zone.n2": "berlin", "zone.n3": "celle"}})
+		_, err := api.ChangeConfig.Ask(ctx, c.Client(c.Node(v.Leader)),
+			api.ConfigChange{Set: map[string]string{"zone.n1": "aachen", "zone.n2": "berlin", "zone.n3": "celle"}})
 		return err
 	})
 	at, away := c.Node("n3"), c.Node("n1") // the page is n3's; n1 leads, and is lost later

@@ -64,8 +64,9 @@ func TestSmoke(t *testing.T) {
 	must(t, w.Stop())
 	v, err = c.WaitHealthy(ctx)
 	must(t, err)
-	out, err := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "mysql", "--config", filepath.Join(c.Node(v.Leader).Dir, config.NodeFileName),
-		"--", "--batch", "--skip-column-names", "-e", "CREATE USER first; SELECT CURRENT_USER()").CombinedOutput()
+	out, err := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "mysql", "--config",
+		filepath.Join(c.Node(v.Leader).Dir, config.NodeFileName), "--", "--batch", "--skip-column-names", "-e",
+		"CREATE USER first; SELECT CURRENT_USER()").CombinedOutput()
 	if err != nil || string(out) != "trireme_admin@localhost\n" {
 		t.Errorf("the first account: %v: %s", err, out)
 	}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// long lists the tests below root that may come to a call of needs.Long or IsLong, themselves or through functions of their package: a line each, folder and
-// test.
+// long lists the tests below root that may come to a call of needs.Long or IsLong, themselves or through functions of
+// their package: a line each, folder and test.
 func long(out io.Writer, root string) error {
 	calls := map[string]map[string][]string{} // by folder and function: what it calls
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -1,4 +1,5 @@
-// Command summary runs go test -json, prints what a person wants to see of it, and tells at the end of several runs where the time went.
+// Command summary runs go test -json, prints what a person wants to see of it, and tells at the end of several runs
+// where the time went.
 //
 //	summary FILE COMMAND ARG…   runs COMMAND, keeps its standard output in FILE, prints failed tests as they end and go test's closing lines
 //	summary -of FILE…           the tables of these runs: phases, packages, slowest tests, skipped tests, and the failures once more
@@ -38,7 +39,8 @@ var errFailed = errors.New("a test failed")
 
 func run(args []string, out io.Writer) error {
 	if len(args) < 2 || args[0] == "-deferred" && len(args) < 3 {
-		return errors.New("usage: summary FILE COMMAND ARG… | summary -of|-part FILE… | summary -deferred WHAT FILE… | summary -long DIR")
+		return errors.New(
+			"usage: summary FILE COMMAND ARG… | summary -of|-part FILE… | summary -deferred WHAT FILE… | summary -long DIR")
 	}
 	what, names := args[0], args[1:]
 	switch what {

@@ -117,7 +117,8 @@ func (p *phase) pkg(path string) *pkg {
 	return k
 }
 
-// addPackage takes a line of a package's own. go test's closing line is printed, and all that was said if the package failed.
+// addPackage takes a line of a package's own. go test's closing line is printed, and all that was said if the package
+// failed.
 func (p *phase) addPackage(k *pkg, e event) {
 	switch e.Action {
 	case "output":

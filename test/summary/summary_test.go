@@ -11,7 +11,8 @@ import (
 	"trireme/lab/needs"
 )
 
-// recorded is what go test -json says of five packages: one passes, in one a test fails, in one a test panics, one does not build, one has no tests.
+// recorded is what go test -json says of five packages: one passes, in one a test fails, in one a test panics, one does
+// not build, one has no tests.
 const recorded = "testdata/mixed.json"
 
 func TestFollow(t *testing.T) {
@@ -20,17 +21,18 @@ func TestFollow(t *testing.T) {
 	if err := run([]string{kept, "sh", "-c", "cat " + recorded + "; exit 1"}, &out); !errors.Is(err, errFailed) {
 		t.Errorf("%v, although tests failed", err)
 	}
-	holds(t, "while it runs", out.String(), "ok  \ttrireme/good\t", "FAIL\ttrireme/bad\t", "one is not two", "--- FAIL: TestWrong/left",
-		"panic: runtime error", "declared and not used: x", "FAIL\ttrireme/nobuild [build failed]")
+	holds(t, "while it runs", out.String(), "ok  \ttrireme/good\t", "FAIL\ttrireme/bad\t", "one is not two",
+		"--- FAIL: TestWrong/left", "panic: runtime error", "declared and not used: x",
+		"FAIL\ttrireme/nobuild [build failed]")
 	lacks(t, "while it runs", out.String(), "said by a test that passes", "=== RUN", "--- PASS")
 
 	out.Reset()
 	if err := run([]string{"-of", kept}, &out); !errors.Is(err, errFailed) {
 		t.Errorf("%v, although tests failed", err)
 	}
-	holds(t, "the tables", out.String(), "there is no such tool: install it\n      good.TestNotHere\n", "needs: root\n      good.TestPartly/there\n",
-		"FAILED: mixed: bad.TestWrong\n", "FAILED: mixed: dead.TestPanics\n", "FAILED: mixed: nobuild\n", "declared and not used: x",
-		"mixed: exit status 1\n", "\n3 passed, 3 failed, 1 skipped\n")
+	holds(t, "the tables", out.String(), "there is no such tool: install it\n      good.TestNotHere\n",
+		"needs: root\n      good.TestPartly/there\n", "FAILED: mixed: bad.TestWrong\n", "FAILED: mixed: dead.TestPanics\n",
+		"FAILED: mixed: nobuild\n", "declared and not used: x", "mixed: exit status 1\n", "\n3 passed, 3 failed, 1 skipped\n")
 	lacks(t, "the tables", out.String(), "good.TestFine", "trireme/none")
 }
 
@@ -110,7 +112,8 @@ func TestInterrupted(t *testing.T) {
 	if err := run([]string{"-of", kept}, &out); !errors.Is(err, errFailed) {
 		t.Error(err)
 	}
-	holds(t, "the tables", out.String(), "FAILED: cut: p.TestA", "FAILED: cut did not come to its end", "0 passed, 1 failed")
+	holds(t, "the tables", out.String(), "FAILED: cut: p.TestA", "FAILED: cut did not come to its end",
+		"0 passed, 1 failed")
 }
 
 // TestDeferred: what a phase leaves to a later one is listed for it, and counts as failed until that one has run it.
@@ -154,7 +157,8 @@ func TestDeferred(t *testing.T) {
 	if text, err = said("-of", unit, servers); !errors.Is(err, errFailed) {
 		t.Error(err)
 	}
-	holds(t, "one was forgotten", text, "FAILED: p.TestB was left to the phase servers", "\n2 passed, 1 failed, 0 skipped\n")
+	holds(t, "one was forgotten", text, "FAILED: p.TestB was left to the phase servers",
+		"\n2 passed, 1 failed, 0 skipped\n")
 	write(servers, passes("TestA", "TestB"))
 	if text, err = said("-of", unit, servers); err != nil {
 		t.Error(err)

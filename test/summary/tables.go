@@ -14,7 +14,8 @@ const (
 	shownInShort  = 20  // lines of its own words, which come last of all
 )
 
-// tables prints what the phases came to. What failed comes last, where it is seen. Of a part of the phases it may be that tests were left to others.
+// tables prints what the phases came to. What failed comes last, where it is seen. Of a part of the phases it may be
+// that tests were left to others.
 func tables(out io.Writer, all []*phase, part bool) error {
 	s := sums{ran: map[string]bool{}}
 	var failures strings.Builder
@@ -29,9 +30,10 @@ func tables(out io.Writer, all []*phase, part bool) error {
 	for _, p := range all {
 		failures.WriteString(p.inShort())
 	}
-	_, err := fmt.Fprint(out, s.phases.String(), table("seconds phase        package                          tests", s.packages, len(s.packages)),
-		table(fmt.Sprintf("seconds the %d slowest tests", slowestTests), s.tests, slowestTests), skippedTests(s.skips), failures.String(),
-		fmt.Sprintf("\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped))
+	_, err := fmt.Fprint(out, s.phases.String(), table("seconds phase        package                          tests",
+		s.packages, len(s.packages)),
+		table(fmt.Sprintf("seconds the %d slowest tests", slowestTests), s.tests, slowestTests), skippedTests(s.skips),
+		failures.String(), fmt.Sprintf("\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped))
 	if err == nil && failures.Len() > 0 {
 		return errFailed
 	}
@@ -51,7 +53,8 @@ func (s *sums) add(p *phase) {
 	if p.end == nil {
 		fmt.Fprintf(&s.phases, "%-12s did not end\n", p.name)
 	} else {
-		fmt.Fprintf(&s.phases, "%-12s %8.1f %8.1f %6.2f\n", p.name, p.end.Elapsed, p.end.CPU, p.end.CPU/max(p.end.Elapsed, 0.001))
+		fmt.Fprintf(&s.phases, "%-12s %8.1f %8.1f %6.2f\n", p.name, p.end.Elapsed, p.end.CPU,
+			p.end.CPU/max(p.end.Elapsed, 0.001))
 	}
 	for _, k := range p.packages {
 		if len(k.tests) > 0 || k.failed() {
@@ -80,7 +83,8 @@ func (s *sums) add(p *phase) {
 	}
 }
 
-// left tells of tests that were left to a phase which did not run them. That is a failure unless only a part of the phases is looked at.
+// left tells of tests that were left to a phase which did not run them. That is a failure unless only a part of the
+// phases is looked at.
 func (s *sums) left(part bool) string {
 	var b strings.Builder
 	n := 0
@@ -181,8 +185,8 @@ func (p *phase) failures() string {
 	return b.String()
 }
 
-// inShort is what the failed tests of a phase said themselves, without the logs of their nodes: whoever sees only the end
-// of a long output learns from it what went wrong.
+// inShort is what the failed tests of a phase said themselves, without the logs of their nodes: whoever sees only the
+// end of a long output learns from it what went wrong.
 func (p *phase) inShort() string {
 	var b strings.Builder
 	for _, k := range p.packages {
@@ -191,7 +195,8 @@ func (p *phase) inShort() string {
 				continue
 			}
 			own := slices.DeleteFunc(slices.Clone(t.output), logged)
-			fmt.Fprintf(&b, "\nIn short: %s.%s\n%s", short(k.path), t.name, strings.Join(own[max(0, len(own)-shownInShort):], ""))
+			fmt.Fprintf(&b, "\nIn short: %s.%s\n%s", short(k.path), t.name, strings.Join(own[max(0, len(own)-shownInShort):],
+				""))
 		}
 	}
 	return b.String()

@@ -148,7 +148,8 @@ func (s *Server) commit(t Trx, leader bool) {
 // Tamper adds a row that no log has, as an operator does who starts a server on the data directory. Surviving that is
 // not promised, but it must be detected.
 func (s *Server) Tamper(g gtid.GTID, row uint64) {
-	s.records = append(s.records, record{trx: Trx{GTID: g, Stmt: Stmt{Kind: Insert, Rows: []uint64{row}}}, trace: true, effect: true})
+	s.records = append(s.records, record{trx: Trx{GTID: g, Stmt: Stmt{Kind: Insert, Rows: []uint64{row}}}, trace: true,
+		effect: true})
 	s.flushed = len(s.records)
 	s.replay()
 }

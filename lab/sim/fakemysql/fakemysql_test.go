@@ -65,7 +65,8 @@ func TestWaits(t *testing.T) {
 	}
 	insert(t, s, 2)
 	s.Ack(s.End()) // cumulative
-	if out := s.Outcomes(); rows(s) != 2 || len(out) != 2 || !out[0].OK || out[0].Client != 1 || s.Executed().Count() != 2 {
+	if out := s.Outcomes(); rows(s) != 2 || len(out) != 2 || !out[0].OK || out[0].Client != 1 || s.Executed().
+		Count() != 2 {
 		t.Fatalf("not released: %v", out)
 	}
 }
@@ -204,7 +205,8 @@ func TestResume(t *testing.T) {
 	if s.Rotate() {
 		t.Fatal("a rotation went past a prepared transaction")
 	}
-	if got, need := read(t, s.Dump(from, true)); fmt.Sprint(got) != fmt.Sprint([]gtid.GTID{g(1, 1, 2), g(1, 1, 3)}) || !need {
+	if got, need := read(t, s.Dump(from, true)); fmt.Sprint(got) != fmt.Sprint([]gtid.GTID{g(1, 1, 2), g(1, 1, 3)}) ||
+		!need {
 		t.Errorf("by position: %v, acknowledgement asked for %t", got, need)
 	}
 	if got, _ := read(t, s.DumpByGTID(gtid.SetOf(g(1, 1, 1)))); fmt.Sprint(got) != fmt.Sprint([]gtid.GTID{g(1, 1, 3)}) {
@@ -241,7 +243,8 @@ func TestPrefix(t *testing.T) {
 			keep := s.CrashFloor(power) + 1
 			s.Crash(keep, never)
 			s.Start(uuid(1, 2), false)
-			if rows(s) != keep || s.Executed().Count() != uint64(keep) || s.Executed().Last(gtid.SID{UUID: uuid(1, 1)}) != int64(keep) {
+			if rows(s) != keep || s.Executed().Count() != uint64(keep) || s.Executed().
+				Last(gtid.SID{UUID: uuid(1, 1)}) != int64(keep) {
 				t.Errorf("mode %d: %d rows, %v executed; want the first %d", c.mode, rows(s), s.Executed(), keep)
 			}
 		}
@@ -280,9 +283,11 @@ func TestKeptBinaryLogClaims(t *testing.T) {
 // Statements without a trace run and leave holes, on the server that logged them; a rotation or a clean shutdown saves
 // their GTIDs (section 4).
 func TestHoles(t *testing.T) {
-	for what, st := range map[string]Stmt{"drop if exists": {Kind: DropIfExists, Table: 9}, "account that changes nothing": {Kind: Account, User: 1}} {
+	for what, st := range map[string]Stmt{"drop if exists": {Kind: DropIfExists, Table: 9},
+		"account that changes nothing": {Kind: Account, User: 1}} {
 		for how, save := range map[string]func(s *Server){"crash": func(s *Server) { s.Crash(s.Records(), never) },
-			"rotation": func(s *Server) { s.Rotate(); s.Crash(s.Records(), never) }, "shutdown": func(s *Server) { s.Shutdown() }} {
+			"rotation": func(s *Server) { s.Rotate(); s.Crash(s.Records(), never) },
+			"shutdown": func(s *Server) { s.Shutdown() }} {
 			s := leader(t)
 			run(t, s, Stmt{Kind: Account, User: 1})
 			run(t, s, Stmt{Kind: CreateTable, Table: 2})
@@ -523,8 +528,9 @@ func TestClone(t *testing.T) {
 
 // Every statement reads back as it was written.
 func TestCodec(t *testing.T) {
-	for _, st := range []Stmt{{Kind: Insert, Table: 4, Rows: []uint64{1, 1 << 60}}, {Kind: CreateTable, Table: 7}, {Kind: DropIfExists, Table: 8},
-		{Kind: Account, User: 3}, {Kind: XAPrepare, XID: "x1", Rows: []uint64{9}}, {Kind: XACommit, XID: "x1"}, {Kind: XARollback, XID: "x1"}, {Kind: Analyze}} {
+	for _, st := range []Stmt{{Kind: Insert, Table: 4, Rows: []uint64{1, 1 << 60}}, {Kind: CreateTable, Table: 7},
+		{Kind: DropIfExists, Table: 8}, {Kind: Account, User: 3}, {Kind: XAPrepare, XID: "x1", Rows: []uint64{9}},
+		{Kind: XACommit, XID: "x1"}, {Kind: XARollback, XID: "x1"}, {Kind: Analyze}} {
 		x := Trx{GTID: g(1, 2, 3), Stmt: st, HasXID: st.Kind == Account || st.Kind == CreateTable}
 		var b []byte
 		for _, ev := range x.events(1) {

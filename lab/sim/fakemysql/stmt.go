@@ -26,7 +26,8 @@ const (
 	Analyze // a local statement, which super_read_only does not stop
 )
 
-var kindNames = [...]string{"", "insert", "create", "drop-if-exists", "account", "xa-prepare", "xa-commit", "xa-rollback", "analyze"}
+var kindNames = [...]string{"", "insert", "create", "drop-if-exists", "account", "xa-prepare", "xa-commit",
+	"xa-rollback", "analyze"}
 
 func (k Kind) String() string { return kindNames[k] }
 
@@ -115,7 +116,8 @@ func (t *Trx) events(serverID uint32) [][]byte {
 		body := binary.LittleEndian.AppendUint32([]byte{0}, x.FormatID)
 		body = binary.LittleEndian.AppendUint32(body, uint32(len(x.GTRID)))
 		body = append(binary.LittleEndian.AppendUint32(body, 0), x.GTRID...)
-		evs = append(evs, query("XA START "+x.String(), false), rows(), query("XA END "+x.String(), false), binlog.AppendEvent(nil, h(binlog.TypeXAPrepare), body))
+		evs = append(evs, query("XA START "+x.String(), false), rows(), query("XA END "+x.String(), false),
+			binlog.AppendEvent(nil, h(binlog.TypeXAPrepare), body))
 	default:
 		evs = append(evs, query(t.Stmt.single(), t.HasXID))
 	}
@@ -200,7 +202,8 @@ func (t *Trx) finish(info *binlog.TrxInfo, last []byte) error {
 	}
 	t.HasXID = q.HasXID
 	sql := string(q.SQL)
-	for kind, format := range map[Kind]string{CreateTable: "CREATE TABLE t%d (id BIGINT)", DropIfExists: "DROP TABLE IF EXISTS t%d"} {
+	for kind, format := range map[Kind]string{CreateTable: "CREATE TABLE t%d (id BIGINT)",
+		DropIfExists: "DROP TABLE IF EXISTS t%d"} {
 		if n, _ := fmt.Sscanf(sql, format, &t.Stmt.Table); n == 1 {
 			t.Stmt.Kind = kind
 			return nil

@@ -46,7 +46,8 @@ var deep = []bounds{
 	{"received, and on disk later", Config{Nodes: 3, Script: "R", Crashes: 2, Elections: 1, Fsync: true}},
 	{"flush and purge", Config{Nodes: 2, Script: "RQ", Crashes: 1, Elections: 1, Flush: true}},
 	{"flush and purge with XA", Config{Nodes: 2, Script: "PC", Crashes: 1, Elections: 1, Flush: true}},
-	{"flush and purge, a disk lost for good", Config{Nodes: 3, Script: "R", Crashes: 0, Elections: 1, Disks: 1, Flush: true}},
+	{"flush and purge, a disk lost for good", Config{Nodes: 3, Script: "R", Crashes: 0, Elections: 1, Disks: 1,
+		Flush: true}},
 }
 
 const (
@@ -86,7 +87,8 @@ func searchAll(t *testing.T, table string, all []bounds, limit int) (moves [verb
 		for v, n := range r.moves {
 			moves[v] += n
 		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %d | %d | %d | %d | %d |\n", c.name, c.Nodes, c.Script, c.Crashes, c.Elections, r.States, r.Depth, r.Judged)
+		fmt.Fprintf(&b, "| %s | %d | %s | %d | %d | %d | %d | %d |\n", c.name, c.Nodes, c.Script, c.Crashes, c.Elections,
+			r.States, r.Depth, r.Judged)
 	}
 	if !t.Failed() {
 		inPage(t, table, b.String())
@@ -140,8 +142,9 @@ func sameRows(a, b string) bool {
 func TestSameRows(t *testing.T) {
 	const row = "| rows | 3 | RR | 1 | 1 | 157461 | 28 | 103 |\n"
 	for other, same := range map[string]bool{
-		row: true, row + row: false, "| rows | 3 | RR | 1 | 1 | 140000 | 30 | 120 |\n": true, "| rows | 3 | RR | 1 | 1 | 110000 | 28 | 103 |\n": false,
-		"| rows | 2 | RR | 1 | 1 | 157461 | 28 | 103 |\n": false, "| rows | 3 | R | 1 | 1 | 157461 | 28 | 103 |\n": false,
+		row: true, row + row: false, "| rows | 3 | RR | 1 | 1 | 140000 | 30 | 120 |\n": true,
+		"| rows | 3 | RR | 1 | 1 | 110000 | 28 | 103 |\n": false, "| rows | 2 | RR | 1 | 1 | 157461 | 28 | 103 |\n": false,
+		"| rows | 3 | R | 1 | 1 | 157461 | 28 | 103 |\n": false,
 	} {
 		if sameRows(row, other) != same {
 			t.Errorf("%s: the same: %v", other, !same)
@@ -201,7 +204,8 @@ func TestHealingIsNeeded(t *testing.T) {
 
 // TestKeys: what the search remembers of a state is all of it, and does not hang on names.
 func TestKeys(t *testing.T) {
-	m := &model{Config: Config{Nodes: 3, Script: "RQR", Crashes: 1, Elections: 1}, judged: map[question]verdict{}, label: firstLabels}
+	m := &model{Config: Config{Nodes: 3, Script: "RQR", Crashes: 1, Elections: 1}, judged: map[question]verdict{},
+		label: firstLabels}
 	s := m.first()
 	for range 40 {
 		all := m.successors(&s, nil)

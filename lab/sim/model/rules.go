@@ -22,7 +22,8 @@ type question struct {
 }
 
 func (m *model) verdict(n *node, s *state, against uint8) verdict {
-	q := question{executed: n.executed(), inDoubt: m.inDoubt(n), against: against, purged: s.purged, durable: n.durable, n: s.n, chosen: s.chosen}
+	q := question{executed: n.executed(), inDoubt: m.inDoubt(n), against: against, purged: s.purged, durable: n.durable,
+		n: s.n, chosen: s.chosen}
 	v, known := m.judged[q]
 	if !known {
 		v = m.ask(q)
@@ -33,8 +34,9 @@ func (m *model) verdict(n *node, s *state, against uint8) verdict {
 
 // ask puts the question as a node would.
 func (m *model) ask(q question) verdict {
-	in := ledger.JudgeInput{Executed: setOf(q.executed), Committed: setOf(q.against), Purged: setOf(txs(q.chosen[:q.purged]) & q.against), PurgedTo: uint64(q.purged),
-		Durable: uint64(q.durable), XARecover: map[string]bool{}, Local: func(gtid.Range) bool { return false }}
+	in := ledger.JudgeInput{Executed: setOf(q.executed), Committed: setOf(q.against),
+		Purged: setOf(txs(q.chosen[:q.purged]) & q.against), PurgedTo: uint64(q.purged), Durable: uint64(q.durable),
+		XARecover: map[string]bool{}, Local: func(gtid.Range) bool { return false }}
 	for t := range m.Script {
 		if q.inDoubt&(1<<t) != 0 {
 			in.XARecover[m.xid(t)] = true

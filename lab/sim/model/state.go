@@ -232,7 +232,8 @@ func (n *node) encode(b []byte) []byte {
 	if n.up {
 		up = 1
 	}
-	b = append(b, up|byte(n.phase)<<1, n.lead|n.serve<<4, n.n, n.fsynced|n.commits<<5, n.flushed|n.written<<3, n.proposed|n.acked<<3, n.durable, n.keep)
+	b = append(b, up|byte(n.phase)<<1, n.lead|n.serve<<4, n.n, n.fsynced|n.commits<<5, n.flushed|n.written<<3,
+		n.proposed|n.acked<<3, n.durable, n.keep)
 	for _, e := range n.entries() {
 		b = append(b, byte(e))
 	}

@@ -96,7 +96,8 @@ func (m *model) text(v move, a, b *state) string {
 	case doWrite:
 		return fmt.Sprintf("a client sends %s to %s: prepared, in the binary log, waits", m.names(b.sent&^a.sent), at)
 	case doPump:
-		return fmt.Sprintf("the daemon of %s reads %s and proposes it: entry %d of term %d", at, m.name(int(n.bin[n.proposed])), after.n, after.lead)
+		return fmt.Sprintf("the daemon of %s reads %s and proposes it: entry %d of term %d", at,
+			m.name(int(n.bin[n.proposed])), after.n, after.lead)
 	case doLose:
 		return fmt.Sprintf("the daemon of %s loses its connection and continues after %s", at, m.name(int(n.bin[n.proposed])))
 	case doReplicate:
@@ -108,7 +109,8 @@ func (m *model) text(v move, a, b *state) string {
 	case doFsync:
 		return fmt.Sprintf("%s has its log on disk up to entry %d", at, after.fsynced) + m.commitText(a, b)
 	case doAck:
-		return fmt.Sprintf("%s acknowledges %s: committed in InnoDB, visible, clients are answered OK", at, m.names(txSet(n.bin[n.acked:after.acked])))
+		return fmt.Sprintf("%s acknowledges %s: committed in InnoDB, visible, clients are answered OK", at,
+			m.names(txSet(n.bin[n.acked:after.acked])))
 	case doApply, doSecond:
 		if after.phase == unjudged {
 			return fmt.Sprintf("the feed of %s lacks what mysqld needs: the log was purged", at)
@@ -149,7 +151,8 @@ func (m *model) text(v move, a, b *state) string {
 		case after.phase == off:
 			return fmt.Sprintf("%s is fenced: mysqld is killed%s", at, m.keptText(n, after))
 		case b.acked != a.acked:
-			return fmt.Sprintf("%s is fenced with semi-sync off: who waited for %s is answered OK, mysqld goes on as a follower", at, m.names(b.acked&^a.acked))
+			return fmt.Sprintf("%s is fenced with semi-sync off: who waited for %s is answered OK, mysqld goes on as a follower",
+				at, m.names(b.acked&^a.acked))
 		}
 		return fmt.Sprintf("%s is fenced: no session waits, mysqld continues as a follower", at)
 	case doFlush:
@@ -157,7 +160,8 @@ func (m *model) text(v move, a, b *state) string {
 	case doDisk:
 		return fmt.Sprintf("the disk of %s is lost for good", at)
 	case doReplace:
-		return fmt.Sprintf("an empty node takes the place of %s, gets the log from entry %d on, and waits for its data", at, a.purged+1)
+		return fmt.Sprintf("an empty node takes the place of %s, gets the log from entry %d on, and waits for its data", at,
+			a.purged+1)
 	case doPurge:
 		return fmt.Sprintf("the raft logs are purged up to entry %d", b.purged)
 	default:

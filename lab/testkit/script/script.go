@@ -54,7 +54,8 @@ func Fails(ts *testscript.TestScript, neg bool, args []string) {
 	if string(got.Kind) != args[0] {
 		ts.Fatalf("kind %q, not %q", got.Kind, args[0])
 	}
-	if text := ts.ReadFile("stderr"); got.Message == "" || !strings.Contains(text, got.Message) || !strings.Contains(text, got.Advice) {
+	if text := ts.ReadFile("stderr"); got.Message == "" || !strings.Contains(text, got.Message) ||
+		!strings.Contains(text, got.Advice) {
 		ts.Fatalf("as text it is %q", text)
 	}
 }
@@ -99,7 +100,8 @@ func lookUp(v any, path []string) (any, bool) {
 	case []any:
 		for i, element := range v {
 			fields, _ := element.(map[string]any)
-			if path[0] == strconv.Itoa(i) || slices.ContainsFunc([]string{"name", "node", "key"}, func(k string) bool { return fields[k] == path[0] }) {
+			if path[0] == strconv.Itoa(i) || slices.ContainsFunc([]string{"name", "node", "key"},
+				func(k string) bool { return fields[k] == path[0] }) {
 				return lookUp(element, path[1:])
 			}
 		}
