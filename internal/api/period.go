@@ -39,7 +39,7 @@ type Interval struct {
 	Bytes        uint64               `json:"bytes"`           // of their log entries
 	Commits      map[string]Histogram `json:"commits"`         // as in LoadView
 	LogWrites    Histogram            `json:"writes"`          // as in LoadView
-	MySQL        map[string]uint64    `json:"mysql,omitempty"` // status variables that count
+	MySQL        map[string]uint64    `json:"mysql,omitempty"` // status variables that count, and what processes took
 	Connections  uint64               `json:"conns,omitempty"` // of mysqld
 	LagS         float64              `json:"lag_s,omitempty"`
 	LagBytes     uint64               `json:"lag_bytes,omitempty"`

@@ -114,7 +114,7 @@ func TestPeriodInChromium(t *testing.T) {
 		c.Open(s.URL + "/ui/period")
 		var plots int
 		c.Eval(`document.querySelectorAll(".plot canvas").length`, &plots)
-		if want := map[bool]int{true: 0, false: 13}[name == "empty"]; plots != want {
+		if want := map[bool]int{true: 0, false: 17}[name == "empty"]; plots != want {
 			t.Errorf("%s: %d charts, want %d", name, plots, want)
 		}
 		c.check(t, "period-"+name)
@@ -175,7 +175,7 @@ func TestPeriodInChromium(t *testing.T) {
 	}))
 	defer file.Close()
 	c.Open(file.URL + "/")
-	c.Until(`document.querySelectorAll(".plot canvas").length === 13`)
+	c.Until(`document.querySelectorAll(".plot canvas").length === 17`)
 	var bad []string
 	c.Eval(browser.Audit, &bad)
 	for _, b := range bad {
@@ -193,7 +193,7 @@ func TestPeriodInChromium(t *testing.T) {
 	var rows int
 	c.Eval(`[...document.querySelectorAll(".overtime details[open] tbody tr")].filter(r => r.checkVisibility()).length`,
 		&rows)
-	if rows != 13*120 {
+	if rows != 17*120 {
 		t.Errorf("without scripts %d rows are shown", rows)
 	}
 	for _, text := range c.Complaints() {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"html"
+	"maps"
 	"math"
 	"net/http"
 	"regexp"
@@ -31,6 +32,7 @@ func recorded(span, step time.Duration) api.Report {
 			b := api.Interval{At: at, Seconds: s, Transactions: uint64(s * 800 * wave), Bytes: uint64(s * 800 * wave * 1500),
 				DiskUsed: 0.4 + float64(i)/float64(steps)/10, Looks: int(s), Active: map[string]int{}}
 			b.LogWrites = histogramOf(uint64(400*wave), 0.0009*wave)
+			b.MySQL = map[string]uint64{"daemon_cpu_ms": uint64(s * 240 * wave), "daemon_memory_bytes": uint64(80+9*n) << 20}
 			for _, other := range []string{"n1", "n2", "n3"} {
 				if other != name {
 					b.Links = append(b.Links, api.LinkView{To: other, RTTMS: 0.3, P99MS: 0.6 * wave})
@@ -38,8 +40,9 @@ func recorded(span, step time.Duration) api.Report {
 			}
 			if name != "n3" {
 				b.MySQLSeconds, b.Connections = s, uint64(40+n)
-				b.MySQL = map[string]uint64{"Queries": uint64(s * 900 * wave), "Innodb_rows_updated": uint64(s * 1600 * wave),
-					"Innodb_data_written": uint64(s * 3e6 * wave)}
+				maps.Copy(b.MySQL, map[string]uint64{"Queries": uint64(s * 900 * wave),
+					"Innodb_rows_updated": uint64(s * 1600 * wave), "Innodb_data_written": uint64(s * 3e6 * wave),
+					"mysqld_cpu_ms": uint64(s * 1300 * wave), "mysqld_memory_bytes": uint64(1600+5*n+i/4) << 20})
 				if leads := (name == "n1") == at.Before(change); leads {
 					b.LeaderS = s
 					b.Commits = map[string]api.Histogram{}
@@ -95,8 +98,9 @@ func TestPeriodFigures(t *testing.T) {
 			{At: at(0), Seconds: s, MySQLSeconds: s, LeaderS: s, Transactions: 25, Bytes: 10 << 20, Connections: 7, Looks: 10,
 				Active: map[string]int{"row lock": 20}, DiskUsed: 0.5, Commits: map[string]api.Histogram{api.StageTotal: h(0.002),
 					api.StageLog: h(0.001)}, LogWrites: h(0.001), MySQL: map[string]uint64{"Innodb_rows_inserted": 30,
-					"Innodb_rows_deleted": 10, "Innodb_data_written": 5 << 20}},
-			{At: at(1), Seconds: s, LeaderS: 2},
+					"Innodb_rows_deleted": 10, "Innodb_data_written": 5 << 20, "mysqld_cpu_ms": 12_500, "daemon_cpu_ms": 500,
+					"mysqld_memory_bytes": 3 << 29, "daemon_memory_bytes": 70 << 20}},
+			{At: at(1), Seconds: s, LeaderS: 2, MySQL: map[string]uint64{"daemon_cpu_ms": 0, "daemon_memory_bytes": 60 << 20}},
 			// nothing in 2
 			{At: at(3), Seconds: 5, MySQLSeconds: 5, LagS: 1.5, LagBytes: 3 << 20, Looks: 5,
 				Links: []api.LinkView{{To: "n2", P99MS: 0.25}}},
@@ -116,11 +120,15 @@ func TestPeriodFigures(t *testing.T) {
 		"rows":        "n1:0 4 - - 0 - -",
 		"active":      "row lock:0 2 - - 0.5 - -",
 		"connections": "n1:0 7 - - 0 - -",
-		"log":         "n1:0 1 0 - 0 - - | n2:1 - 0 0 0 0 -",
-		"fsync":       "n1:0 2.75 - - - - -",
-		"innodb":      "n1:0 0.5 - - 0 - -",
-		"disk":        "n1:0 50 - - - - -",
-		"links":       "n1 to n2:0 - - - 0.25 - -",
+
+		"mysqld-cpu": "n1:0 1.25 - - - - -", "mysqld-memory": "n1:0 1536 - - - - -",
+		"daemon-cpu": "n1:0 0.05 0 - - - -", "daemon-memory": "n1:0 70 60 - - - -",
+
+		"log":    "n1:0 1 0 - 0 - - | n2:1 - 0 0 0 0 -",
+		"fsync":  "n1:0 2.75 - - - - -",
+		"innodb": "n1:0 0.5 - - 0 - -",
+		"disk":   "n1:0 50 - - - - -",
+		"links":  "n1 to n2:0 - - - 0.25 - -",
 	} {
 		f := page.Charts[slices.IndexFunc(page.Charts, func(f figure) bool { return f.ID == id })]
 		var lines []string
@@ -164,7 +172,7 @@ func TestReportFile(t *testing.T) {
 	for _, want := range []string{"2026-11-22 11:00:00Z to 2026-11-22 12:00:00Z", "<td class=\"n\">32 min</td>",
 		"n4 is missing.", "n2 leads instead of n1: its daemon ended", "majority: network, and fsync on the others",
 		"`quantity` - ? WHERE `id` = ?", "all for which performance_schema had no room", "all the others", "row lock",
-		"innodb/innodb_log_file, write", "Copyright (c) 2022 Leon Sorokin", "CPU and memory are not recorded"} {
+		"innodb/innodb_log_file, write", "Copyright (c) 2022 Leon Sorokin", "Of CPU and memory only"} {
 		if !strings.Contains(page, want) && !strings.Contains(page, strings.ToUpper(want[:1])+want[1:]) {
 			t.Errorf("no %q", want)
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"trireme/internal/api"
 )
@@ -185,6 +186,9 @@ func (p *period) counters() grid {
 		p.columns(&g, n.Node+", earlier")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.all.MySQL)) {
+		if !unicode.IsUpper(rune(name[0])) { // of a process: it has charts of its own
+			continue
+		}
 		rate := func(t api.Interval) string { return plain(ratio(float64(t.MySQL[name]), t.MySQLSeconds)) }
 		row := []string{name}
 		for i, t := range p.nodes {
@@ -201,7 +205,7 @@ func (p *period) coverage() grid {
 			"Statements"},
 		Note: "Sessions are looked at once a second, counters are read every 10 s, statements and files once a minute. " +
 			"What a node did between its last sample and its end is missing. " +
-			"CPU and memory are not recorded: watch them with what watches your hosts. " +
+			"Of CPU and memory only those of mysqld and the daemon are recorded. " +
 			"Sessions and statements of Trireme itself are left out, those of its routers are not."}
 	p.columns(&g, "Recorded earlier, %")
 	for i, n := range p.Nodes {

@@ -15,7 +15,7 @@ import (
 
 // newest is the directory of testdata/golden that this version writes. Each holds a file of samples as some version
 // wrote it, and what it says: every later version reads it (docs/format/README.md).
-const newest = "testdata/golden/v1"
+const newest = "testdata/golden/v2"
 
 var update = flag.Bool("update", false, "write samples of a form that is not there yet; those that are there are kept")
 

@@ -113,6 +113,11 @@ func (t *sums) add(f *Frame) {
 		t.buckets[number] = b
 	}
 	b.Add(f.Interval)
+	if b.MySQL == nil {
+		b.MySQL = map[string]uint64{}
+	}
+	f.Daemon.addTo(b.MySQL, daemonCPU, daemonMemory)
+	f.Mysqld.addTo(b.MySQL, mysqldCPU, mysqldMemory)
 	for _, s := range f.Statements {
 		key := [2]string{s.Schema, s.Digest}
 		if known := t.statements[key]; known != nil {

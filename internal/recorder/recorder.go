@@ -3,9 +3,12 @@ package recorder
 import (
 	"cmp"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"trireme/internal/api"
 	"trireme/internal/mysqld"
@@ -35,6 +38,9 @@ type Recorder struct {
 	load   api.LoadView // as last read
 	counts counts
 
+	proc           procfs.FS
+	daemon, mysqld meter
+
 	looks      int
 	sessions   map[api.SessionLoad]int // Seen is 0
 	statements []api.StatementLoad
@@ -54,6 +60,7 @@ type counts struct {
 // New records into a store.
 func New(s *Store) *Recorder {
 	r := &Recorder{store: s, counts: counts{life: "-"}}
+	r.proc, _ = procfs.NewDefaultFS() // without it nothing is read of processes
 	r.begin()
 	return r
 }
@@ -205,6 +212,10 @@ func (r *Recorder) Write(in Reading) error {
 			}
 			r.counts.status[name] = n
 		}
+	}
+	f.Daemon = r.daemon.read(r.proc, os.Getpid())
+	if my := in.Self.MySQL; my != nil && my.PID != 0 {
+		f.Mysqld = r.mysqld.read(r.proc, my.PID)
 	}
 	for s, seen := range r.sessions {
 		f.Active[s.Wait] += seen

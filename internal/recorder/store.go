@@ -42,6 +42,8 @@ type Frame struct {
 	Statements []api.StatementLoad `json:"q,omitempty"`
 	Others     *api.StatementLoad  `json:"r,omitempty"` // statements that are not among Statements
 	Files      []api.FileWait      `json:"f,omitempty"`
+	Daemon     *Process            `json:"daemon,omitempty"` // absent: it could not be read
+	Mysqld     *Process            `json:"mysqld,omitempty"` // absent: so, or the node has none
 	// Texts of statements by digest, each in the first frame of a file that needs it.
 	Texts map[string]string `json:"t,omitempty"`
 }

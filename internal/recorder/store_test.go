@@ -27,7 +27,8 @@ func frameAt(at time.Time) *Frame {
 		Links: []api.LinkView{{To: "n2", RTTMS: 0.2, P99MS: 0.4}}, Looks: 10, Active: map[string]int{WaitRunning: 20}},
 		Sessions:   []api.SessionLoad{{Wait: WaitRunning, State: "updating", User: "app", Digest: "d1", Seen: 20}},
 		Statements: []api.StatementLoad{{Schema: "app", Digest: "d1", Count: 5, TimeS: 1}},
-		Files:      []api.FileWait{{Event: "innodb/innodb_data_file, read", Count: 3, TimeS: 0.1}}}
+		Files:      []api.FileWait{{Event: "innodb/innodb_data_file, read", Count: 3, TimeS: 0.1}},
+		Daemon:     &Process{CPUMS: 700, Memory: 90 << 20}, Mysqld: &Process{CPUMS: 4300, Memory: 900 << 20}}
 }
 
 func openStore(t testing.TB, dir string, keep int64) *Store {
