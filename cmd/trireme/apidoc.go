@@ -5,33 +5,49 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"trireme/internal/api"
 )
 
-// writeAPI writes docs/api.md: the verbs and queries as they are declared, with the fields of what they take and
-// answer.
+// writeAPI writes docs/api.md: the verbs and queries as they are declared, and what everybody may read, with the fields
+// of what they take and answer.
 func writeAPI(w io.Writer) {
-	all := api.Requests()
+	all := slices.Clone(views)
+	for _, r := range api.Requests() {
+		all = append(all, told{Request: r, Params: paramsOf[r.Method+" "+r.Path]})
+	}
+	slices.SortFunc(all, func(a, b told) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	})
 	fmt.Fprint(w, apiIntro, "| request | role | answered by | what it does |\n|-|-|-|-|\n")
 	for _, r := range all {
 		fmt.Fprintf(w, "| [`%s %s`](#%s) | %s | %s | %s |\n", r.Method, r.Path, anchor(r), whoAsks(r), whoAnswers(r), r.What)
 	}
 	for _, r := range all {
 		fmt.Fprintf(w, "\n## %s %s\n\n%s\nRole: %s. Answered by %s.\n", r.Method, r.Path, r.What, whoAsks(r), whoAnswers(r))
+		if r.Params != nil {
+			fmt.Fprint(w, "\n| Parameter | what |\n|-|-|\n")
+		}
+		for _, p := range r.Params {
+			fmt.Fprintf(w, "| `%s` | %s |\n", p[0], p[1])
+		}
 		if r.Body != nil {
 			fields(w, "Takes", r.Body)
 		}
-		fields(w, "Answers", r.Answer)
+		if r.Answer != nil {
+			fields(w, "Answers", r.Answer)
+		}
 	}
 }
 
 // apiIntro is what docs/api.md says of all.
 const apiIntro = `# The API
 
-This page is written by ` + "`make manual`" + ` from the declarations in ` + "`internal/api/verbs.go`" + `.
+This page is written by ` + "`make manual`" + ` from the declarations in ` + "`internal/api/verbs.go`" + ` and
+` + "`cmd/trireme/apiviews.go`" + `.
 
 A request that changes something is a POST with a JSON object and the header
 ` + "`Content-Type: application/json`" + `, over HTTPS, with ` + "`Authorization: Bearer TOKEN`" + ` ([Tokens and
@@ -40,13 +56,13 @@ do it. Fields marked "may be left out" are left out of an answer when they are e
 whose name ends in ` + "`_ns`" + ` is in nanoseconds. A failure is answered with the fields ` + "`error`" + `,
 ` + "`kind`" + ` ([kinds](cli.md#error-kinds)) and ` + "`advice`" + `.
 
-What everybody may read (` + "`/cluster`, `/member`, `/history`, `/why-not`, `/load`, `/metrics`" + ` and
-the health checks) is described in [Balancers](balancers.md) and [Metrics](metrics.md). ` + "`--json`" + ` of
-a verb prints the same objects.
+A request that only shows something is a GET. Its parameters stand in its address: ` + "`/replica?lag=5s`" + `.
+Statements, and what mysqld says of rows, are left out of what everybody may read unless a token is
+shown. ` + "`--json`" + ` of a verb prints the same objects.
 
 `
 
-func anchor(r api.Request) string {
+func anchor(r told) string {
 	keep := func(c rune) rune {
 		switch {
 		case c == ' ':
@@ -59,17 +75,19 @@ func anchor(r api.Request) string {
 	return strings.Map(keep, strings.ToLower(r.Method+" "+r.Path))
 }
 
-func whoAsks(r api.Request) string {
+func whoAsks(r told) string {
 	switch {
+	case r.Who != "":
+		return r.Who
 	case r.Role == "":
 		return "a join token"
 	case r.Open:
-		return "everybody, or viewer (`read_login`)"
+		return openUnless
 	}
 	return string(r.Role)
 }
 
-func whoAnswers(r api.Request) string {
+func whoAnswers(r told) string {
 	if r.Leader {
 		return "the leader"
 	}
