@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,54 +89,12 @@ func TestPages(t *testing.T) {
 	if err := manual.Markdown(&verbs, declarations(t)); err != nil {
 		t.Fatal(err)
 	}
-	writeAPI(&requests)
+	cli.WriteAPI(&requests)
 	isPage(t, "cli.md", verbs.Bytes())
 	isPage(t, "api.md", requests.Bytes())
 	if page := requests.String(); !strings.Contains(page, "| [`POST /demote`](#post-demote) | admin | the leader |") ||
 		!strings.Contains(page, "\n| `if_term` | number, may be left out |\n") {
 		t.Errorf("docs/api.md lacks fields: %.200s", page)
-	}
-}
-
-// TestViewsAreTold: docs/api.md has every path that the API's server routes, and every parameter that it reads.
-func TestViewsAreTold(t *testing.T) {
-	files, err := filepath.Glob("../../internal/api/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var source strings.Builder
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasSuffix(f, "_test.go") {
-			source.Write(b)
-		}
-	}
-	var page bytes.Buffer
-	writeAPI(&page)
-	for _, c := range []struct {
-		what, in string
-		want     string // in the page
-		least    int
-	}{
-		{"a path", `mux\.Handle\("(/[^"]+)"`, "](#get-%s)", 11},
-		{"a health check", `(?m)^\t"/([a-z-]+)": +[a-zA-Z]+,$`, "](#get-%s)", 6},
-		{"a parameter", `(?:Query\(\)|\bq|p\.v)\.Get\("(\w+)"\)|p\.number\("(\w+)"|{"from", "(to)"}`, "\n| `%s` | ", 12},
-	} {
-		found := map[string]bool{}
-		for _, m := range regexp.MustCompile(c.in).FindAllStringSubmatch(source.String(), -1) {
-			found[strings.TrimPrefix(strings.Join(m[1:], ""), "/")] = true
-		}
-		for name := range found {
-			if !strings.Contains(page.String(), fmt.Sprintf(c.want, name)) {
-				t.Errorf("docs/api.md does not tell of %s: %s", c.what, name)
-			}
-		}
-		if len(found) < c.least {
-			t.Errorf("only %d times %s was found in the source: %v", len(found), c.what, found)
-		}
 	}
 }
 

@@ -17,7 +17,7 @@ type manualCmd struct {
 // Run writes the pages.
 func (c *manualCmd) Run(e *env) error {
 	if c.API {
-		writeAPI(e.out)
+		cli.WriteAPI(e.out)
 		return nil
 	}
 	return manual.Write(e.out, e.app, c.Dir, c.Markdown)

@@ -67,7 +67,7 @@ var (
 	Revoked       = private[RevokedView]("/certificates/revoked", "What lost the cluster's trust.")
 	CA            = private[CAView]("/ca", "The CAs that the asked node trusts, and where a change of the CA is.")
 	// period has its own handler, and Client.Period. Its parameters, and what everybody may read, are told in
-	// cmd/trireme/apiviews.go.
+	// internal/cli/views.go.
 	period = private[PeriodView]("/period", "What the asked node has recorded between two times.")
 )
 

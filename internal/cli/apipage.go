@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 	"trireme/internal/api"
 )
 
-// writeAPI writes docs/api.md: the verbs and queries as they are declared, and what everybody may read, with the fields
+// WriteAPI writes docs/api.md: the verbs and queries as they are declared, and what everybody may read, with the fields
 // of what they take and answer.
-func writeAPI(w io.Writer) {
+func WriteAPI(w io.Writer) {
 	all := slices.Clone(views)
 	for _, r := range api.Requests() {
 		all = append(all, told{Request: r, Params: paramsOf[r.Method+" "+r.Path]})
@@ -47,7 +47,7 @@ func writeAPI(w io.Writer) {
 const apiIntro = `# The API
 
 This page is written by ` + "`make manual`" + ` from the declarations in ` + "`internal/api/verbs.go`" + ` and
-` + "`cmd/trireme/apiviews.go`" + `.
+` + "`internal/cli/views.go`" + `.
 
 A request that changes something is a POST with a JSON object and the header
 ` + "`Content-Type: application/json`" + `, over HTTPS, with ` + "`Authorization: Bearer TOKEN`" + ` ([Tokens and
