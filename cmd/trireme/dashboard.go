@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"trireme/internal/dashboard"
 )
 
 // dashboardCmd is `trireme dashboard`.
@@ -40,7 +42,7 @@ func (c *dashboardCmd) Run(e *env) error {
 			at = "https://" + m.Daemon.API
 		}
 	}
-	page, link := at+"/", at+"/ui/login#"+code.Code
+	page, link := at+"/", dashboard.LoginLink(at, code)
 	if c.JSON {
 		return printJSON(e.out, map[string]any{"dashboard": page, "login": link, "seconds": code.Seconds})
 	}

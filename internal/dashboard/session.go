@@ -122,6 +122,10 @@ func (s *sessions) allows(sess *session, token string) bool {
 // codePrefix tells a code from a token.
 const codePrefix = "trd1."
 
+// LoginLink is where a browser logs in with a code, at the node at an address that has given it ("https://host:port").
+// Behind the # browsers send it nowhere; the login form takes it from there (live.js).
+func LoginLink(at string, c api.LoginCode) string { return at + "/ui/login#" + c.Code }
+
 // newCode makes a text that logs in once, at this node, within codeLife, as a token's holder.
 func (s *sessions) newCode(who api.Principal) string {
 	code := codePrefix + base64.RawURLEncoding.EncodeToString(random(idBytes))

@@ -15,6 +15,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/dashboard"
 )
 
 // RunOptions are those of `trireme demo`.
@@ -193,7 +194,7 @@ func (p *printer) connections(ctx context.Context, c *Cluster) {
 	client := c.Client(c.Nodes()[0])
 	defer client.Close()
 	if code, err := client.LoginCode(ctx); err == nil {
-		p.line("  dashboard: https://%s/ui/login#%s", at, code.Code)
+		p.line("  dashboard: %s", dashboard.LoginLink("https://"+at, code))
 		p.line("             logs in once, within %d s; another link: trireme dashboard --api http://%s", code.Seconds, at)
 	} else {
 		p.line("  dashboard: https://%s/; a link that logs in: trireme dashboard --api http://%[1]s", at)

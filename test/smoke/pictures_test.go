@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/dashboard"
 	"trireme/internal/demo"
 	"trireme/lab/browser"
 	"trireme/lab/needs"
@@ -50,7 +51,7 @@ func TestPictures(t *testing.T) {
 	client := c.Client(at)
 	code, err := client.LoginCode(ctx)
 	must(t, err)
-	b.Open(client.URL() + "/ui/login#" + code.Code)
+	b.Open(dashboard.LoginLink(client.URL(), code))
 	b.Eval(`window.before = true; document.querySelector("#login button").click()`, nil)
 	b.Until(`!window.before && document.getElementById("live") && document.getElementById("live").textContent === "live"`)
 	b.Until(`document.querySelectorAll("#drawing .link").length === 2 && document.querySelector("#alerts .good") && document.querySelector("#busy h3")`)
