@@ -36,6 +36,23 @@ func TestStatusTellsOfLogs(t *testing.T) {
 	}
 }
 
+// TestStatusTellsOfOldBackups: one line when a backup is too old, and none when it is not or none is known.
+func TestStatusTellsOfOldBackups(t *testing.T) {
+	for want, b := range map[string]*api.BackupView{
+		"WARNING: the backup is old: the newest copy is 9 d old (TriremeBackupOld); the log is archived " +
+			"up to 2 h ago (TriremeArchiveOld)": {Copy: &api.BackupCopy{}, CopyAgeS: 9 * 86400,
+			Archive: &api.BackupArchive{}, ArchiveAgeS: 7300},
+		"": {Copy: &api.BackupCopy{}, CopyAgeS: 86400},
+	} {
+		var out strings.Builder
+		printStatus(&out, false, api.ClusterView{Leader: "n1", Backup: b})
+		if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) ||
+			want == "" && strings.Contains(got, "backup") {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
 // TestStatusTellsOfVirtualAddresses: who holds each, if anybody; what a node that is down said last does not count.
 func TestStatusTellsOfVirtualAddresses(t *testing.T) {
 	member := func(name, state string, held ...bool) api.MemberView {

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -314,60 +313,6 @@ func tilesOf(v api.ClusterView, s *series) []tile {
 }
 
 const waiting = "–" // not known, or not yet
-
-// backupTile tells ages and judges none: how old a backup may be is the operator's to say.
-func backupTile(v api.ClusterView) tile {
-	t := tile{Name: "Last backup", Value: "none", Note: "no backup is known"}
-	b := v.Backup
-	if b == nil {
-		return t
-	}
-	var notes []string
-	if c := b.Copy; c != nil {
-		t.Value, t.Unit = ago(b.CopyAgeS), "ago"
-		if c.Place != "" {
-			notes = append(notes, fmt.Sprintf("copy of %s in %s, %s", c.Donor, c.Place,
-				bytesText(uint64(max(c.StoredBytes, 0)))))
-		}
-	} else {
-		notes = append(notes, "no copy is known")
-	}
-	if b.Archive != nil {
-		notes = append(notes, fmt.Sprintf("log archived up to %s ago", ago(b.ArchiveAgeS)))
-	} else {
-		notes = append(notes, "no archive of the log is known")
-	}
-	if first, last, known := restorable(b); known {
-		notes = append(notes, fmt.Sprintf("can be restored: %s to %s", clock(first), clock(last)))
-	}
-	t.Note = strings.Join(notes, " · ")
-	return t
-}
-
-// restorable are the first and the last moment that the newest copy can be restored to, whole seconds, as
-// `trireme backup list` shows them. Not known if copy and archive may be those of two backups. A gap in the archive
-// since that copy is not seen here: the backup takes a new copy after one.
-func restorable(b *api.BackupView) (first, last time.Time, known bool) {
-	c, a := b.Copy, b.Archive
-	if c == nil || a == nil || c.Place == "" || c.Place != a.Place || c.Made.IsZero() {
-		return first, last, false
-	}
-	first, last = c.Made.Add(time.Second-1).Truncate(time.Second), a.Complete.Truncate(time.Second)
-	return first, last, !last.Before(first)
-}
-
-// ago is an age in its largest unit.
-func ago(s float64) string {
-	for _, u := range []struct {
-		seconds float64
-		name    string
-	}{{86400, "d"}, {3600, "h"}, {60, "min"}} {
-		if s >= 2*u.seconds {
-			return fmt.Sprintf("%.0f %s", math.Floor(s/u.seconds), u.name)
-		}
-	}
-	return fmt.Sprintf("%.0f s", s)
-}
 
 func rateTile(s *series) tile {
 	t := tile{Name: "Commits", Value: waiting, Unit: "per second", Chart: chartOf(s.rate, "Commits per second", rate)}

@@ -39,7 +39,6 @@ var larger = map[string]struct {
 	"internal/backup/restore.go":  {560, "see the package"},
 	"internal/backup/s3.go":       {510, "see the package"},
 	"internal/backup/take.go":     {640, "see the package"},
-	"internal/dashboard/state.go": {515, "what a page shows of a cluster, and its alerts"},
 	"internal/demo/cluster.go":    {640, "to be divided: making, running, asking"},
 	"internal/dump/walker.go":     {505, "one state machine over events"},
 	"internal/ha/ha.go":           {775, "the policy of a node in one place, pure; its types are a third of it"},
