@@ -150,21 +150,17 @@ func TestPeriodInChromium(t *testing.T) {
 	}
 	// By keys: the values, a zoom, and all again.
 	c.Eval(`document.querySelector(".plot").focus()`, nil)
-	press := func(key string) {
-		for _, kind := range []string{"keyDown", "keyUp"} {
-			c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key}, nil)
-		}
-	}
 	c.Must("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": 1, "y": 1}, nil) // off the chart
-	press("Home")
-	press("ArrowRight")
+	c.press("Home")
+	c.press("ArrowRight")
 	c.Until(`document.getElementById("reading").textContent.startsWith("2026-11-22 11:00:30Z · n1 leads · n1 826")`)
-	press("+")
+	c.press("+")
 	c.Until(`!document.querySelector("#zoom button").disabled`)
-	press("Escape")
+	c.press("Escape")
 	c.Until(`document.querySelector("#zoom button").disabled`)
 	c.Eval(`document.querySelector(".keys button").click()`, nil)
 	c.Until(`document.querySelector(".keys button").getAttribute("aria-pressed") === "false"`)
+	c.compares(t, s, f)
 
 	page := written(t, f.report, nil)
 	var fetched atomic.Int32
@@ -201,6 +197,51 @@ func TestPeriodInChromium(t *testing.T) {
 	}
 }
 
+// press presses a key and lets it go.
+func (c *chromium) press(key string) {
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		c.Must("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key}, nil)
+	}
+}
+
+// compares: the form asks for an earlier period as well, whose lines have the colours of this one's, lighter, and whose
+// values are read out with them.
+func (c *chromium) compares(t *testing.T, s *served, f *fake) {
+	t.Helper()
+	f.before = before(f.report, time.Hour)
+	c.Open(s.URL + "/ui/period")
+	c.Eval(`window.before = true; document.querySelector("[name=compare]").value = "previous"; document.querySelector(".choose button").click()`, nil)
+	c.Until(`!window.before && document.querySelectorAll(".plot canvas").length === 17`)
+	c.Until(`location.search.endsWith("&compare=previous") && document.querySelector("[name=compare]").value === "previous"`)
+	c.Until(`document.getElementById("earlier").textContent.includes("2026-11-22 10:00:00Z to 2026-11-22 11:00:00Z")`)
+	var lines []struct {
+		Name   string
+		Colour [4]int // red, green, blue, opacity
+	}
+	c.Eval(`[...document.querySelectorAll("section[aria-labelledby=commits-h] .keys button")].map(b => ({ Name: b.children[1].textContent,
+		Colour: [...b.querySelector("canvas").getContext("2d").getImageData(1, 3, 1, 1).data] }))`, &lines)
+	if len(lines) != 6 {
+		t.Fatalf("the lines are %v", lines)
+	}
+	for i := 0; i < len(lines); i += 2 {
+		now, then := lines[i], lines[i+1]
+		if then.Name != now.Name+", earlier" || then.Colour[3] >= now.Colour[3] || then.Colour[3] == 0 {
+			t.Errorf("%v is not the lighter line of %v", then, now)
+		}
+		for k := range 3 {
+			if d := then.Colour[k] - now.Colour[k]; d < -4 || d > 4 { // a light pixel is stored less exactly
+				t.Errorf("%v has another colour than %v", then, now)
+			}
+		}
+	}
+	c.Eval(`document.querySelector(".plot").focus()`, nil)
+	c.press("Home")
+	c.Until(`document.getElementById("reading").textContent.startsWith("2026-11-22 11:00:00Z · n1 leads · n1 800 · n1, earlier 400 · ")`)
+	c.press("Escape")
+	c.check(t, "period-compared")
+	f.before = api.Report{}
+}
+
 // check audits the page as it is, in all forms.
 func (c *chromium) check(t *testing.T, name string) {
 	t.Helper()
@@ -208,6 +249,7 @@ func (c *chromium) check(t *testing.T, name string) {
 		for _, scheme := range []string{"light", "dark"} {
 			c.Look(width, scheme)
 			c.Undisturbed()
+			c.Until(`![...document.querySelectorAll(".plot")].some(p => p.firstElementChild.offsetWidth > p.clientWidth)`)
 			var bad []string
 			c.Eval(browser.Audit, &bad)
 			for _, b := range bad {

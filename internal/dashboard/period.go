@@ -232,10 +232,6 @@ func (p *period) charts() []figure {
 			return b.LogWrites.Quantile(0.99) * 1000
 		})),
 		p.figure("innodb", "Written by InnoDB", "MiB per second", "", p.perSecond(mib, "Innodb_data_written")),
-		p.figure("mysqld-cpu", "CPU of mysqld", "cores", "", p.cores("mysqld_cpu_ms")),
-		p.figure("mysqld-memory", "Memory of mysqld", "MiB, highest", "Resident.", p.memory("mysqld_memory_bytes")),
-		p.figure("daemon-cpu", "CPU of the daemon", "cores", "With the router in it.", p.cores("daemon_cpu_ms")),
-		p.figure("daemon-memory", "Memory of the daemon", "MiB, highest", "Resident.", p.memory("daemon_memory_bytes")),
 		p.figure("disk", "Disk used", "%", "The fullest one that the node writes to.",
 			p.byNode(func(b *api.Interval) float64 {
 				if b.DiskUsed == 0 { // recorded by a daemon that did not look
@@ -243,6 +239,10 @@ func (p *period) charts() []figure {
 				}
 				return 100 * b.DiskUsed
 			})),
+		p.figure("mysqld-cpu", "CPU of mysqld", "cores", "", p.cores("mysqld_cpu_ms")),
+		p.figure("daemon-cpu", "CPU of the daemon", "cores", "With the router in it.", p.cores("daemon_cpu_ms")),
+		p.figure("mysqld-memory", "Memory of mysqld", "MiB, highest", "Resident.", p.memory("mysqld_memory_bytes")),
+		p.figure("daemon-memory", "Memory of the daemon", "MiB, highest", "Resident.", p.memory("daemon_memory_bytes")),
 		p.figure("links", "Way to another node and back", "ms, p99", "", p.ways()),
 	}
 }

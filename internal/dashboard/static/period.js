@@ -38,8 +38,6 @@
       c.globalAlpha = 0.45;
       c.fillRect(x, box.top, w, box.height);
       c.globalAlpha = 1;
-      c.fillStyle = colour("--text");
-      if (c.measureText(b.node).width + 8 * r < w) c.fillText(b.node, x + 4 * r, box.top + 12 * r);
     }
     c.strokeStyle = colour("--mark");
     c.lineWidth = r;
@@ -51,6 +49,17 @@
       c.moveTo(x, box.top);
       c.lineTo(x, box.top + box.height);
       c.stroke();
+    }
+    c.setLineDash([]);
+    c.lineJoin = "round";
+    c.lineWidth = 4 * r; // names are cut out of what lies behind them
+    c.strokeStyle = colour("--bg");
+    c.fillStyle = colour("--text");
+    for (const b of led) {
+      const x = at(b.from);
+      if (c.measureText(b.node).width + 8 * r >= at(b.to) - x) continue;
+      c.strokeText(b.node, x + 4 * r, box.top + 12 * r);
+      c.fillText(b.node, x + 4 * r, box.top + 12 * r);
     }
     c.restore();
   }
