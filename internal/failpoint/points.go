@@ -98,6 +98,9 @@ var Points = []Point{
 	{"retire.after-persist", "the end of its reign is on disk, semi-sync is on"},
 	{"retire.done", "it is a follower"},
 
+	// The end of a cluster.
+	{"leave.prepared", "every follower is ready to be a plain server, the end is not proposed"},
+
 	// Where clients are led.
 	{"routes.before-view", "the router is about to be told who leads and who follows"},
 

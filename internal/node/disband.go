@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
@@ -260,11 +261,12 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 	if err := n.becomePlain(ctx, l, order); err != nil {
 		return err
 	}
-	// The first of many may have gone back to its work meanwhile, or have another mysqld.
+	// The first of many may have returned to its work meanwhile, or have another mysqld.
 	order.Confirm = true
 	if err := n.orderAll(ctx, p.peers, order); err != nil {
 		return err
 	}
+	failpoint.Hit("leave.prepared")
 	// A local statement meanwhile would be in no binary log of the plain source.
 	if _, err := l.ReadExecuted(ctx); err != nil {
 		return err
@@ -365,25 +367,23 @@ func (n *Node) stillTerm(term uint64) error {
 	return nil
 }
 
-// plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, it is fed again.
+// plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, or the leader is lost, it
+// is judged, and fed, again.
 func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	n.mu.Lock()
 	s := n.lives.Status()
 	l := s.Life()
-	if l == nil || !s.Follows() {
+	if l == nil || o.Confirm && !s.HasLeft() || !o.Confirm && !s.Follows() {
 		n.mu.Unlock()
 		return fmt.Errorf("its mysqld is %s", s.State())
 	}
-	if o.Confirm {
-		defer n.mu.Unlock()
-		return n.confirmPlainLocked(l)
-	}
-	n.plainUntil, n.plainLife = now()+plainLimit, nil
+	n.lives.Change(func(s *lifecycle.Status) { s.Leave(plainLimit) })
+	n.gossip.Publish()
 	n.mu.Unlock()
-	err := l.Admin().StopReplica(ctx)
-	if err == nil {
-		err = l.Admin().ConfigurePlain(ctx, mysqld.Channel{Host: o.Host, Port: o.Port, Account: o.Account})
+	if o.Confirm {
+		return nil
 	}
+	err := l.LeaveFeed(ctx, mysqld.Channel{Host: o.Host, Port: o.Port, Account: o.Account})
 	if err == nil {
 		err = n.becomePlain(ctx, l, o)
 	}
@@ -392,21 +392,8 @@ func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	}
 	if err != nil {
 		n.stay()
-		return err
 	}
-	n.mu.Lock()
-	n.plainLife = l
-	n.mu.Unlock()
-	return nil
-}
-
-// confirmPlainLocked says whether this mysqld is as plainHere left it, and keeps it so for another plainLimit.
-func (n *Node) confirmPlainLocked(l *lifecycle.Life) error {
-	if n.plainUntil == 0 || now() > n.plainUntil || n.plainLife != l {
-		return errors.New("its mysqld was restarted, or fed again, meanwhile")
-	}
-	n.plainUntil = now() + plainLimit
-	return nil
+	return err
 }
 
 // savedPatience is for InnoDB to note in mysql.gtid_executed what was committed.
@@ -476,31 +463,18 @@ func (n *Node) becomePlain(ctx context.Context, l *lifecycle.Life, o plainOrder)
 	return n.mysqldConfig().WritePlain(o.Source == n.id.Name)
 }
 
-// stay takes a follower's preparation back: it is judged, and fed again.
+// stay takes a follower's preparation back.
 func (n *Node) stay() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.plainUntil == 0 || n.Settings().Disbanded != nil {
-		return
-	}
-	n.plainUntil, n.plainLife = 0, nil
-	if s := n.lives.Status(); s.Follows() {
-		n.lives.Change((*lifecycle.Status).JudgeAgain)
-		n.gossip.Publish()
-	}
+	n.stayLocked()
+	n.mu.Unlock()
 	n.poke()
 }
 
-// keepPlain says whether mysqld is ready to be a plain server, so that replication is not started; it has a limit.
-func (n *Node) keepPlain() bool {
-	n.mu.Lock()
-	until := n.plainUntil
-	n.mu.Unlock()
-	if until != 0 && now() > until {
-		n.log.Warn("the cluster has not ended: mysqld is fed again")
-		n.stay()
-	}
-	return until != 0
+// stayLocked: if the end is committed all the same, the judgement learns of it, and the feed does not begin (lifeFeed).
+func (n *Node) stayLocked() {
+	n.lives.Change((*lifecycle.Status).Stay)
+	n.gossip.Publish()
 }
 
 // commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody

@@ -11,38 +11,62 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/consensus"
+	"trireme/internal/ha"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 )
 
 // TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or
-// fed anew meanwhile.
+// fed again meanwhile.
 func TestConfirmPlain(t *testing.T) {
-	ready, other := &lifecycle.Life{}, &lifecycle.Life{}
 	for _, c := range []struct {
-		name  string
-		life  *lifecycle.Life
-		until time.Duration
-		ok    bool
+		name string
+		then func(s *lifecycle.Status)
+		ok   bool
 	}{
-		{"ready", ready, now() + time.Minute, true},
-		{"never made ready", nil, 0, false},
-		{"under way", nil, now() + time.Minute, false},
-		{"another mysqld", other, now() + time.Minute, false},
-		{"too long ago", ready, now() - time.Nanosecond, false},
+		{"ready", func(s *lifecycle.Status) { s.Leave(time.Minute) }, true},
+		{"never made ready", func(*lifecycle.Status) {}, false},
+		{"another mysqld", func(s *lifecycle.Status) { s.Leave(time.Minute); s.Started(&lifecycle.Life{}) }, false},
+		{"taken back", func(s *lifecycle.Status) { s.Leave(time.Minute); s.Stay() }, false},
+		{"it is judged", func(s *lifecycle.Status) { s.Leave(time.Minute); s.Judging() }, false},
+		{"its judgement failed", func(s *lifecycle.Status) { s.Leave(time.Minute); s.Unjudged("no leader") }, false},
 	} {
 		n := newTestNode(t)
-		n.lives.Change(func(s *lifecycle.Status) { s.Started(ready) })
-		n.lives.Change((*lifecycle.Status).Ready)
-		n.plainLife, n.plainUntil = c.life, c.until
-		before := n.plainUntil
+		n.lives.Change(func(s *lifecycle.Status) { s.Started(&lifecycle.Life{}); s.Ready(); c.then(s) })
+		before := n.lives.Status()
 		err := n.plainHere(t.Context(), plainOrder{Confirm: true})
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if !c.ok && n.plainUntil != before {
-			t.Errorf("%s: it has more time", c.name)
+		if after := n.lives.Status(); !c.ok && after.Server.View() != before.Server.View() {
+			t.Errorf("%s: it is %+v now", c.name, after.Server.View())
 		}
+	}
+}
+
+// TestLeftUntilTheLeaderIsLost: a mysqld that does not have the feed any more is not promoted (S3, S5), and returns to
+// it once the leader that wants to end the cluster is lost.
+func TestLeftUntilTheLeaderIsLost(t *testing.T) {
+	n := newTestNode(t)
+	l := new(lifecycle.Life)
+	n.softStateLocked(consensus.State{Seq: 1, Term: 5, Leader: 2})
+	n.lives.Change(func(s *lifecycle.Status) { s.Started(l); s.Ready(); s.Leave(time.Minute) })
+	n.softStateLocked(consensus.State{Seq: 2, Term: 5, Leader: 2}) // nothing has changed
+	if s := n.lives.Status(); !s.HasLeft() || s.Server.View().RetryAt < now()+time.Second {
+		t.Errorf("it does not wait for the end: %+v", s.Server.View())
+	}
+	if _, stands := n.lives.Begin(ha.Action{Kind: ha.Promote, Term: 5}, 5); stands {
+		t.Error("it is promoted")
+	}
+	n.softStateLocked(consensus.State{Seq: 3, Term: 6, Role: consensus.Leader, Leader: 1})
+	if s := n.lives.Status(); s.HasLeft() || s.Server.View().RetryAt != 0 {
+		t.Errorf("it is not judged: %+v", s.Server.View())
+	}
+	if _, stands := n.lives.Begin(ha.Action{Kind: ha.Promote, Term: 6}, 6); stands {
+		t.Error("it is promoted before it is judged")
+	}
+	if _, stands := n.lives.Begin(ha.Action{Kind: ha.Judge, Term: 6}, 6); !stands {
+		t.Error("it cannot be judged")
 	}
 }
 

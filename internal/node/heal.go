@@ -113,7 +113,7 @@ func (f *applyFailure) text() string {
 }
 
 func (n *Node) startReplica(ctx context.Context, l *lifecycle.Life) {
-	if err := l.Admin().StartReplica(ctx); err != nil {
+	if err := l.RestartFeed(ctx); err != nil {
 		n.log.Debug("replication did not start", "err", err)
 	}
 }

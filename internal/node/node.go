@@ -148,20 +148,17 @@ type Node struct {
 	orderedAt time.Duration
 	wish      wish
 	stopping  bool
-	plainLife *lifecycle.Life // the mysqld that is ready to be a plain server; nil: none
-	// mysqld was made ready to be a plain server (disband.go); after that time it is not meant any more. 0: it was not
-	plainUntil time.Duration
-	started    time.Duration // when this node was opened; never changed
-	routed     uint64        // term of the leader that the router leads to; 0: none
-	follows    bool          // the router may have sessions that can be held
-	clients    clients
-	quiet      uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	hold       uint64 // number of the last time that this node closed writes for a switchover
-	full       string // not empty: a disk is full, or nearly, and which
-	fullDir    string // likewise: the folder
-	links      links
-	bound      string // not empty: the raft log should take no more, and why
-	pinned     string // not empty: who keeps the raft log from being purged
+	started   time.Duration // when this node was opened; never changed
+	routed    uint64        // term of the leader that the router leads to; 0: none
+	follows   bool          // the router may have sessions that can be held
+	clients   clients
+	quiet     uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
+	hold      uint64 // number of the last time that this node closed writes for a switchover
+	full      string // not empty: a disk is full, or nearly, and which
+	fullDir   string // likewise: the folder
+	links     links
+	bound     string // not empty: the raft log should take no more, and why
+	pinned    string // not empty: who keeps the raft log from being purged
 
 	grant healGrant
 
@@ -435,6 +432,9 @@ func (n *Node) softStateLocked(s consensus.State) {
 	}
 	if n.raft != s {
 		n.gossip.Publish()
+	}
+	if n.raft.Term != s.Term || n.raft.Leader != s.Leader {
+		n.stayLocked() // who wanted to end the cluster does not lead any more
 	}
 	n.gossip.Follows(s.Leader)
 	n.dropRequestLocked(s.Term)

@@ -99,7 +99,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 	}
 	n.mu.Unlock()
 	l := s.Life()
-	if l == nil || n.keepPlain() {
+	if l == nil {
 		return
 	}
 	if s.State() == ha.ServerBroken && failure != nil && failure.view.Diverged {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,18 @@ func (c *cluster) leave(asked *demo.Node, req api.LeaveRequest) (api.LeaveResult
 	cl := c.Client(asked)
 	defer cl.Close()
 	return api.Leave.Ask(c.t.Context(), cl, req)
+}
+
+// restartMySQL kills a node's mysqld, and waits until it has another.
+func (c *cluster) restartMySQL(n *demo.Node) {
+	c.t.Helper()
+	pid := c.KillMySQL(n)
+	eventually(c.t, healLimit, n.Name+" has a new mysqld", func() error {
+		if m := c.member(n); m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == pid {
+			return errors.New(m.State)
+		}
+		return nil
+	})
 }
 
 // TestLeave follows docs/ops/leave.md: a cluster with holes in what its nodes have executed, that has failed over and
@@ -117,13 +130,7 @@ func TestLeave(t *testing.T) {
 		t.Errorf("left although a restart of %s forgets an XA PREPARE: %v", follower.Name, err)
 	}
 	c.healthy()
-	pid := c.KillMySQL(follower)
-	eventually(t, healLimit, follower.Name+" has a new mysqld", func() error {
-		if m := c.member(follower); m.State != api.StateHealthy || m.MySQL == nil || m.MySQL.PID == pid {
-			return errors.New(m.State)
-		}
-		return nil
-	})
+	c.restartMySQL(follower)
 
 	var res api.LeaveResult
 	eventually(t, healLimit, "the leader, too, knows that "+follower.Name+" is healthy", func() (err error) {
@@ -180,6 +187,50 @@ func TestLeave(t *testing.T) {
 			t.Errorf("%s: %v: %s", n.Name, err, out)
 		}
 	}
+}
+
+// TestLeaveWithoutItsLeader: the leader dies when all others are ready to be its plain replicas. The one that leads then,
+// and follows it again later, has the feed back: from the old leader's mysqld it would read what Raft does not have (S3,
+// S5).
+func TestLeaveWithoutItsLeader(t *testing.T) {
+	t.Parallel()
+	c := leaseTagged(t)
+	first := c.healthy()
+	for _, n := range c.others(first) { // its applier may have prepared XA transactions, with which no cluster is left
+		c.restartMySQL(n)
+	}
+	term, before := c.view().Term, c.fired(first)
+	const spec = "leave.prepared=kill@1"
+	c.command(first, "arm "+spec)
+	c.awaitFired(first, before, spec, func(c *cluster, n *demo.Node) error {
+		_, err := c.leave(n, api.LeaveRequest{})
+		return err
+	})
+	second := c.failedOver(term)
+	c.start(first)
+	c.healthy()
+	w := c.load(verify.Config{Writers: 2, Rate: 10})
+	c.writesMore(w, 20)
+	fed := func() {
+		t.Helper()
+		for _, n := range c.others(first) {
+			s := c.admin(n)
+			if port := s.value("SELECT PORT FROM performance_schema.replication_connection_configuration"); port ==
+				strconv.Itoa(c.member(first).MySQL.Port) {
+				t.Errorf("%s replicates from %s's mysqld", n.Name, first.Name)
+			}
+			s.close()
+		}
+	}
+	fed()
+	if second.Name != first.Name {
+		_, err := c.Switchover(t.Context(), first.Name)
+		must(t, err)
+		c.healthy()
+	}
+	c.writesMore(w, 20)
+	fed()
+	t.Log(c.check(w))
 }
 
 // plain connects to what was a node's mysqld.

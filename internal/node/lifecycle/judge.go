@@ -172,6 +172,8 @@ func (l *Life) connectFeed(ctx context.Context) error {
 	if err := l.mysql.SetDurabilityRole(ctx, false); err != nil {
 		return err
 	}
+	l.channel.Lock()
+	defer l.channel.Unlock()
 	if err := l.mysql.ConfigureChannel(ctx, ch); err != nil {
 		return fmt.Errorf("pointing mysqld's receiver at the feed: %w", err)
 	}
@@ -180,4 +182,35 @@ func (l *Life) connectFeed(ctx context.Context) error {
 		return fmt.Errorf("starting replication from the feed: %w", err)
 	}
 	return nil
+}
+
+// errNotFed: the receiver may point at a plain source (LeaveFeed), or mysqld leads.
+var errNotFed = errors.New("this mysqld does not follow any more")
+
+// RestartFeed starts replication from the feed again where it has stopped.
+func (l *Life) RestartFeed(ctx context.Context) error {
+	l.channel.Lock()
+	defer l.channel.Unlock()
+	if s := l.of.Status(); s.Life() != l || !s.Follows() {
+		return errNotFed
+	}
+	return l.mysql.StartReplica(ctx)
+}
+
+// errStays: what was begun with Leave does not hold any more.
+var errStays = errors.New("its mysqld was restarted, or judged again, meanwhile")
+
+// LeaveFeed ends replication from the feed, and points the receiver at a plain source for the next start of mysqld. The
+// status says Leave: such a mysqld is not promoted, and must not replicate from there as long as the cluster exists (S3,
+// S5). Only a judgement brings the feed back.
+func (l *Life) LeaveFeed(ctx context.Context, ch mysqld.Channel) error {
+	l.channel.Lock()
+	defer l.channel.Unlock()
+	if s := l.of.Status(); s.Life() != l || !s.HasLeft() {
+		return errStays
+	}
+	if err := l.mysql.StopReplica(ctx); err != nil {
+		return err
+	}
+	return l.mysql.ConfigurePlain(ctx, ch)
 }

@@ -32,6 +32,8 @@ type Life struct {
 	leftOut leftOut  // see LeftOut
 	purged  uint32   // the binary log has been purged up to this file; see TidyBinlog
 
+	channel sync.Mutex // held while the receiver is pointed somewhere, and while it starts
+
 	gate   sync.Mutex  // held while writes are opened, and while they are closed
 	polite atomic.Bool // it is this daemon that shuts mysqld down
 

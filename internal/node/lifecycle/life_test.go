@@ -140,6 +140,18 @@ func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {
 	f.m.calls = append(f.m.calls, map[bool]string{true: "semisync on", false: "semisync off"}[on])
 	return nil
 }
+func (f *fakeMySQL) ConfigurePlain(context.Context, mysqld.Channel) error {
+	f.m.calls = append(f.m.calls, "plain source")
+	return nil
+}
+func (f *fakeMySQL) StartReplica(context.Context) error {
+	f.m.calls = append(f.m.calls, "start")
+	return nil
+}
+func (f *fakeMySQL) StopReplica(context.Context) error {
+	f.m.calls = append(f.m.calls, "stop")
+	return nil
+}
 func (f *fakeMySQL) FlushEngineLogs(context.Context) error {
 	f.m.calls = append(f.m.calls, "flush")
 	if f.flushed != nil {
@@ -225,5 +237,38 @@ func TestKeepDurableOfDataGivenUp(t *testing.T) {
 	}
 	if err := l.KeepDurable(t.Context(), 30); err != nil || m.state.Durable != 0 || m.lives.KeepFrom() != 0 {
 		t.Errorf("%v, durable %d, kept from %d", err, m.state.Durable, m.lives.KeepFrom())
+	}
+}
+
+// TestLeaveFeed: replication is not started while the receiver may point at a plain source, and the receiver is not
+// pointed there once a judgement may have pointed it at the feed.
+func TestLeaveFeed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		since func(s *Status)
+		left  bool // it may be pointed at a plain source
+		fed   bool // replication may be started
+	}{
+		{"it follows", func(*Status) {}, false, true},
+		{"it leaves", func(s *Status) { s.Leave(time.Minute) }, true, false},
+		{"it stays", func(s *Status) { s.Leave(time.Minute); s.Stay() }, false, false},
+		{"it is judged again", func(s *Status) { s.Leave(time.Minute); s.Judging() }, false, false},
+		{"it has been judged again", func(s *Status) { s.Leave(time.Minute); s.Judging(); s.Ready() }, false, true},
+		{"it is another", func(s *Status) { s.Started(&Life{Incarnation: 8}); s.Leave(time.Minute) }, false, false},
+		{"it is promoted", func(s *Status) { s.Promote(5) }, false, false},
+		{"it is dying", func(s *Status) { s.Leave(time.Minute); s.Dying() }, false, false},
+	} {
+		m := newMember(t)
+		l := m.life(7)
+		m.lives.Change(c.since)
+		m.calls = nil
+		if err := l.LeaveFeed(t.Context(), mysqld.Channel{}); (err == nil) != c.left ||
+			slices.Contains(m.calls, "plain source") != c.left {
+			t.Errorf("%s: pointed at a plain source: %v, %q", c.name, err, m.calls)
+		}
+		m.calls = nil
+		if err := l.RestartFeed(t.Context()); (err == nil) != c.fed || slices.Contains(m.calls, "start") != c.fed {
+			t.Errorf("%s: started: %v, %q", c.name, err, m.calls)
+		}
 	}
 }

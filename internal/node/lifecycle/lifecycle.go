@@ -120,6 +120,7 @@ type MySQL interface {
 	AdoptXA(ctx context.Context, list []mysqld.PreparedXA) error
 
 	ConfigureChannel(ctx context.Context, ch mysqld.Channel) error
+	ConfigurePlain(ctx context.Context, ch mysqld.Channel) error
 	StartReplica(ctx context.Context) error
 	StopReplica(ctx context.Context) error
 	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)

@@ -37,6 +37,7 @@ type Server struct {
 	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
 	problem string        // of the last failed start, judgement or seeding
 	replace string        // why a copy has to replace the data, in the state ServerBehind
+	left    bool          // in the state ServerUp: it is not fed, and is to become a plain server; see LeaveFeed
 	readyAt time.Duration // when state became ServerReady
 }
 
@@ -112,11 +113,28 @@ func (s *Server) Judging() { s.state = ha.ServerJudging }
 
 // Unjudged: the judgement failed, or does not hold any more, and is made again in a moment.
 func (s *Server) Unjudged(why string) {
-	s.state, s.retryAt, s.problem = ha.ServerUp, now()+judgeRetry, why
+	s.state, s.left, s.retryAt, s.problem = ha.ServerUp, false, now()+judgeRetry, why
 }
 
 // JudgeAgain has it judged at once.
-func (s *Server) JudgeAgain() { s.state = ha.ServerUp }
+func (s *Server) JudgeAgain() { s.state, s.left, s.retryAt = ha.ServerUp, false, 0 }
+
+// Leave takes it out of service: it is made ready to be a plain server, without the feed. If the cluster has not ended
+// after limit, it is judged, and thereby fed, again.
+func (s *Server) Leave(limit time.Duration) {
+	s.state, s.left, s.retryAt = ha.ServerUp, true, now()+limit
+	s.problem = "the cluster is being left: it is ready to be a plain server"
+}
+
+// Stay takes Leave back, if that still holds.
+func (s *Server) Stay() {
+	if s.HasLeft() {
+		s.JudgeAgain()
+	}
+}
+
+// HasLeft says whether Leave still holds.
+func (s *Server) HasLeft() bool { return s.state == ha.ServerUp && s.left }
 
 // Ready: it is judged and fed.
 func (s *Server) Ready() { s.state, s.fails, s.problem, s.readyAt = ha.ServerReady, 0, "", now() }

@@ -91,6 +91,7 @@ type Members struct {
 	current  atomic.Pointer[config.Cluster] // committed settings; immutable, replaced whole
 	changing chan struct{}                  // full while a change of them is made here
 	saving   sync.Mutex                     // held while the copy of them is written
+	linking  sync.Mutex                     // held while the transport is told of the members
 	unsaved  atomic.Bool                    // it could not be
 
 	mu    sync.Mutex // never held over a call of the host

@@ -26,10 +26,11 @@ import (
 // testHost is db1. What a test does not need is not there.
 type testHost struct {
 	Host
-	log  bytes.Buffer
-	raft *consensus.Node
-	rlog *raftlog.Log
-	told map[string]string // of IsNew
+	log   bytes.Buffer
+	raft  *consensus.Node
+	rlog  *raftlog.Log
+	told  map[string]string // of IsNew
+	peers map[uint64]string // told to the transport
 }
 
 // newTest makes the membership of db1, of which nothing else runs.
@@ -64,7 +65,7 @@ func (h *testHost) start(t *testing.T) {
 
 func (h *testHost) Raft() Raft                  { return h.raft }
 func (h *testHost) Log() *raftlog.Log           { return h.rlog }
-func (*testHost) Links() Links                  { return noLinks{} }
+func (h *testHost) Links() Links                { return noLinks{h: h} }
 func (*testHost) Ready() bool                   { return true }
 func (*testHost) MayBeRead(uint64, uint64) bool { return false }
 func (*testHost) Adopted(*config.Cluster)       {}
@@ -80,9 +81,12 @@ func (h *testHost) IsNew(what string, err error) bool {
 }
 
 // noLinks lead nowhere.
-type noLinks struct{ Links }
+type noLinks struct {
+	Links
+	h *testHost
+}
 
-func (noLinks) SetPeers(map[uint64]string) {}
+func (l noLinks) SetPeers(addrs map[uint64]string) { l.h.peers = addrs }
 
 // testMembers are voters with the ids from 1 on.
 func testMembers(count int) (members []config.Member) {
@@ -231,6 +235,32 @@ func TestSettingsAreSavedLater(t *testing.T) {
 	ms.FetchSettings(t.Context())
 	if got, err := config.LoadCluster(dir); err != nil || got.Version != next.Version {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// onWrite calls a function, once, when something is logged.
+type onWrite struct{ do func() }
+
+func (w *onWrite) Write(p []byte) (int, error) {
+	if do := w.do; do != nil {
+		w.do = nil
+		do()
+	}
+	return len(p), nil
+}
+
+// TestNewestPeersStay: where the transport leads to is what the newest settings say, also when newer ones come while
+// others are being adopted.
+func TestNewestPeersStay(t *testing.T) {
+	ms, h := newTest(t, testCluster(3))
+	removing := ms.Current().Clone()
+	removing.Version, removing.Members[2].Removing = 2, true
+	moved := removing.Clone()
+	moved.Version, moved.Members[1].Peer = 3, "elsewhere:7306"
+	ms.log = slog.New(slog.NewTextHandler(&onWrite{func() { ms.adopt(10, moved) }}, nil))
+	ms.adopt(9, removing)
+	if ms.Current() != moved || h.peers[2] != "elsewhere:7306" {
+		t.Errorf("the transport leads to %v", h.peers)
 	}
 }
 

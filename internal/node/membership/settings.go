@@ -58,7 +58,7 @@ func (ms *Members) adopt(index uint64, c *config.Cluster) {
 		ms.host.Fail(err)
 		return
 	}
-	ms.setPeers(c)
+	ms.setPeers()
 	ms.host.Adopted(c)
 }
 
@@ -157,10 +157,15 @@ func (ms *Members) Start() {
 		}
 	}
 	ms.host.Links().SetKnown(addrs)
-	ms.setPeers(c)
+	ms.setPeers()
 }
 
-func (ms *Members) setPeers(c *config.Cluster) {
+// setPeers tells the transport of the members in the settings in force: they may be newer than those whose adoption ends
+// here.
+func (ms *Members) setPeers() {
+	ms.linking.Lock()
+	defer ms.linking.Unlock()
+	c := ms.Current()
 	addrs := make(map[uint64]string, len(c.Members))
 	for _, m := range c.Members {
 		if m.ID != ms.id.ID {
