@@ -56,9 +56,9 @@ func backupTile(v api.ClusterView) tile {
 		notes = append(notes, "no archive of the log is known")
 	}
 	if first, last, known := restorable(b); known {
-		notes = append(notes, fmt.Sprintf("can be restored: %s to %s", clock(first), clock(last)))
+		notes = append(notes, fmt.Sprintf("can be restored:\n%s to\n%s", clock(first), clock(last)))
 	}
-	t.Note = strings.Join(notes, " · ")
+	t.Note = strings.Join(notes, "\n")
 	if len(BackupProblems(b)) > 0 {
 		t.Level = levelWarn
 	}

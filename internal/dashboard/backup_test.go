@@ -52,9 +52,9 @@ func TestBackupTile(t *testing.T) {
 	copied := &api.BackupCopy{Place: "/b", Donor: "n2", StoredBytes: 3 << 30}
 	for want, b := range map[string]*api.BackupView{
 		"none  no backup is known": nil,
-		"26 h ago copy of n2 in /b, 3.0 GiB · log archived up to 12 s ago": {Copy: copied, CopyAgeS: 26.5 * 3600,
+		"26 h ago copy of n2 in /b, 3.0 GiB\nlog archived up to 12 s ago": {Copy: copied, CopyAgeS: 26.5 * 3600,
 			Archive: &api.BackupArchive{}, ArchiveAgeS: 12.4},
-		"none  no copy is known · log archived up to 3 d ago": {Archive: &api.BackupArchive{},
+		"none  no copy is known\nlog archived up to 3 d ago": {Archive: &api.BackupArchive{},
 			ArchiveAgeS: 3.1 * 86400},
 		"5 min ago no archive of the log is known": {Copy: &api.BackupCopy{}, CopyAgeS: 301},
 	} {
@@ -73,9 +73,9 @@ func TestRestorable(t *testing.T) {
 		return &api.BackupView{Copy: &api.BackupCopy{Place: copied, Made: made},
 			Archive: &api.BackupArchive{Place: archived, Complete: complete}}
 	}
-	const text = "can be restored: 2026-11-22 11:00:01Z to 2026-11-22 12:00:00Z"
+	const text = "can be restored:\n2026-11-22 11:00:01Z to\n2026-11-22 12:00:00Z"
 	note := backupTile(api.ClusterView{Backup: of("/b", "/b", made, complete)}).Note
-	if !strings.HasSuffix(note, " · "+text) {
+	if !strings.HasSuffix(note, "\n"+text) {
 		t.Errorf("%q, want %s", note, text)
 	}
 	for name, b := range map[string]*api.BackupView{

@@ -239,6 +239,7 @@ func (c *chromium) compares(t *testing.T, s *served, f *fake) {
 	c.Until(`document.getElementById("reading").textContent.startsWith("2026-11-22 11:00:00Z · n1 leads · n1 800 · n1, earlier 400 · ")`)
 	c.press("Escape")
 	c.check(t, "period-compared")
+	c.Document("compare", 1280, 1000)
 	f.before = api.Report{}
 }
 

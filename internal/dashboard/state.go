@@ -48,9 +48,10 @@ type alert struct {
 }
 
 type tile struct {
-	Name, Value, Unit, Note string
-	Level                   string
-	Chart                   *chart
+	Name, Value, Unit string
+	Note              string // lines
+	Level             string
+	Chart             *chart
 }
 
 // nodeRow is a member. Texts that are not known are empty.

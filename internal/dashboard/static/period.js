@@ -25,12 +25,13 @@
   // A value between two gaps is a point: no line leads to it.
   const alone = (u, k) => u.data[k].flatMap((v, i, all) => v != null && all[i - 1] == null && all[i + 1] == null ? [i] : []);
 
-  // Who led is a band behind the lines, with the name where there is room; an event is a line through all.
+  // Where a time lies across the chart, or its edge.
+  const within = (u, x) => Math.min(Math.max(u.valToPos(x, "x", true), u.bbox.left), u.bbox.left + u.bbox.width);
+
+  // Who led is a band behind the lines; an event is a line through all.
   function background(u) {
-    const c = u.ctx, r = devicePixelRatio, box = u.bbox;
-    const at = x => Math.min(Math.max(u.valToPos(x, "x", true), box.left), box.left + box.width);
+    const c = u.ctx, r = devicePixelRatio, box = u.bbox, at = x => within(u, x);
     c.save();
-    c.font = 11 * r + "px system-ui, sans-serif";
     for (const b of led) {
       const x = at(b.from), w = at(b.to) - x;
       if (w <= 0) continue;
@@ -50,9 +51,18 @@
       c.lineTo(x, box.top + box.height);
       c.stroke();
     }
-    c.setLineDash([]);
+    c.restore();
+  }
+
+  // A band has its node's name where there is room, cut out of the grid.
+  function names(u) {
+    const c = u.ctx, r = devicePixelRatio, box = u.bbox, at = x => within(u, x);
+    c.save();
+    c.font = 11 * r + "px system-ui, sans-serif";
+    c.textAlign = "left";
+    c.textBaseline = "alphabetic";
     c.lineJoin = "round";
-    c.lineWidth = 4 * r; // names are cut out of what lies behind them
+    c.lineWidth = 4 * r;
     c.strokeStyle = colour("--bg");
     c.fillStyle = colour("--text");
     for (const b of led) {
@@ -154,6 +164,7 @@
       cursor: { y: false, drag: { x: true, y: false }, sync: { key: "period", setSeries: false }, points: { size: 6 } },
       hooks: {
         drawClear: [background],
+        drawAxes: [names],
         setScale: [function (u, key) {
           if (key !== "x" || busy || u !== p.u) return;
           const s = u.scales.x, zoomed = s.min > times[0] || s.max < last; // a double click shows all
