@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -16,10 +17,11 @@ import (
 var ErrNoBudget = errors.New("no CPU budget")
 
 const (
-	budgetPrefix = "trireme-budget-" // then the pid of the process that made it, and a name
+	budgetPrefix = "trireme-budget-" // then its name, and a number
 	budgetPeriod = 10 * time.Millisecond
 	leastBudget  = 0.1 // the kernel's least quota is 1 ms in a period
 	budgetEnd    = 5 * time.Second
+	budgetYoung  = time.Minute // what is younger may not be locked yet
 )
 
 // Budget is a cgroup with a quota of CPU time: what an emulated host has, so that idle ones do not lend theirs to
@@ -27,6 +29,7 @@ const (
 // and heartbeats must not notice.
 type Budget struct {
 	dir     string
+	lock    *os.File // of dir, for as long as its owner lives. A pid would not do: it may be of another namespace
 	v2      bool
 	release func() // of the slice; once
 }
@@ -49,9 +52,9 @@ func NewBudget(name string, cpus float64) (*Budget, error) {
 		return nil, err
 	}
 	removeLeftovers(root)
-	b := &Budget{dir: filepath.Join(root, fmt.Sprintf("%s%d-%s", budgetPrefix, os.Getpid(), name)), v2: v2}
-	if err := b.make(root, cpus); err != nil {
-		_ = os.Remove(b.dir)
+	b := &Budget{v2: v2}
+	if err := b.make(root, name, cpus); err != nil {
+		_ = b.remove()
 		return nil, fmt.Errorf("%w: %w", ErrNoBudget, err)
 	}
 	takeSlice()
@@ -59,13 +62,16 @@ func NewBudget(name string, cpus float64) (*Budget, error) {
 	return b, nil
 }
 
-func (b *Budget) make(root string, cpus float64) error {
+func (b *Budget) make(root, name string, cpus float64) (err error) {
 	if b.v2 {
 		if err := write(root, "cgroup.subtree_control", "+cpu"); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(b.dir, 0o755); err != nil {
+	if b.dir, err = os.MkdirTemp(root, budgetPrefix+name+"-*"); err != nil {
+		return err
+	}
+	if b.lock, err = lockDir(b.dir); err != nil {
 		return err
 	}
 	period := budgetPeriod.Microseconds()
@@ -110,15 +116,40 @@ func hasController(root string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(b)), "cpu")
 }
 
+// lockDir fails if somebody else has it locked.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
 // removeLeftovers removes the budgets of processes that are gone. One that still holds processes stays: rmdir refuses.
 func removeLeftovers(root string) {
 	dirs, _ := filepath.Glob(filepath.Join(root, budgetPrefix+"*"))
 	for _, dir := range dirs {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), budgetPrefix), "-")
-		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+		if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < budgetYoung {
+			continue
+		}
+		if lock, err := lockDir(dir); err == nil {
 			_ = os.Remove(dir)
+			_ = lock.Close()
 		}
 	}
+}
+
+// remove the cgroup, if its processes have ended.
+func (b *Budget) remove() error {
+	err := os.Remove(b.dir)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		_ = b.lock.Close()
+		return nil
+	}
+	return err
 }
 
 // Add puts a process under the budget; what it starts from now on follows.
@@ -152,8 +183,8 @@ func (b *Budget) Stats() (BudgetStats, error) {
 func (b *Budget) Close() error {
 	b.release()
 	for deadline := time.Now().Add(budgetEnd); ; {
-		err := os.Remove(b.dir)
-		if err == nil || errors.Is(err, os.ErrNotExist) {
+		err := b.remove()
+		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {

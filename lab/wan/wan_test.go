@@ -355,22 +355,38 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBudget: a process that would use a whole CPU gets a fifth of one, and what a dead process left behind is removed.
+// TestBudget: a process that would use a whole CPU gets a fifth of one. What a dead process left behind is removed, and
+// what a living one uses is not, also if that has a pid of another namespace.
 func TestBudget(t *testing.T) {
 	root, _, err := cpuHierarchy()
 	if err != nil {
 		t.Skip(err)
 	}
-	old := filepath.Join(root, budgetPrefix+"4194305-old") // above the largest pid
-	if err := os.Mkdir(old, 0o755); err != nil {
-		t.Skip(err)
+	old, used := filepath.Join(root, budgetPrefix+"old-1"), filepath.Join(root, budgetPrefix+"used-1")
+	for _, dir := range []string{old, used} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip(err)
+		}
+		defer os.Remove(dir)
+		before := time.Now().Add(-2 * budgetYoung)
+		if err := os.Chtimes(dir, before, before); err != nil {
+			t.Fatal(err)
+		}
 	}
+	owner, err := lockDir(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
 	b, err := NewBudget("test", 0.2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); err == nil {
 		t.Errorf("%s was left", old)
+	}
+	if _, err := os.Stat(used); err != nil {
+		t.Errorf("a budget in use was removed: %v", err)
 	}
 	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	if err := cmd.Start(); err != nil {
