@@ -69,6 +69,7 @@ func TestReport(t *testing.T) {
 	complete := func(r api.Report, leader string) error {
 		active := map[string]int{}
 		var commits, looks uint64
+		var used [4]uint64 // by the leader: CPU of mysqld and daemon, their memory
 		text := ""
 		for _, n := range r.Nodes {
 			if len(n.Buckets) == 0 || n.Problem != "" {
@@ -77,6 +78,8 @@ func TestReport(t *testing.T) {
 			for _, b := range n.Buckets {
 				if n.Node == leader {
 					commits += b.Commits[api.StageTotal].Count
+					used[0], used[1] = used[0]+b.MySQL["mysqld_cpu_ms"], used[1]+b.MySQL["daemon_cpu_ms"]
+					used[2], used[3] = max(used[2], b.MySQL["mysqld_memory_bytes"]), max(used[3], b.MySQL["daemon_memory_bytes"])
 				}
 				for wait, seen := range b.Active {
 					active[wait] += seen
@@ -98,6 +101,8 @@ func TestReport(t *testing.T) {
 		case commits == 0 || active[recorder.WaitRowLock] == 0 || active[recorder.WaitMajority]+
 			active[recorder.WaitEngine] == 0:
 			return fmt.Errorf("%d commits of %s, sessions %v", commits, leader, active)
+		case slices.Contains(used[:], 0) || used[2] < used[3]:
+			return fmt.Errorf("mysqld and daemon of %s have used %d", leader, used)
 		case !strings.Contains(text, "UPDATE `reported` . `counters` SET `n` = `n` + ?"):
 			return errors.New("the statement is not there: " + text)
 		case looks > 20:
