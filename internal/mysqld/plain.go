@@ -162,6 +162,16 @@ func (a *Admin) SavedGTIDs(ctx context.Context) (string, error) {
 	return strings.Join(set, ","), err
 }
 
+// ForgetSource ends replication, and forgets where it came from.
+func (a *Admin) ForgetSource(ctx context.Context) error {
+	if err := a.StopReplica(ctx); err != nil {
+		return err
+	}
+	return limit(ctx, slowLimit, "forget the source of replication", func(ctx context.Context) error {
+		return a.channel.exec(ctx, "RESET REPLICA ALL")
+	})
+}
+
 // ConfigurePlain points the receiver at a plain source, for the next start of the server: it is not started here.
 // Replication must be stopped.
 func (a *Admin) ConfigurePlain(ctx context.Context, ch Channel) error {

@@ -73,7 +73,7 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			n.watchdog = w
 			err = n.run(ctx)
 		}
-		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger {
+		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger && ctx.Err() == nil {
 			log.Warn("this process becomes the plain server", "node", cfg.Name,
 				"command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
 			lock.Unlock()

@@ -179,6 +179,9 @@ func TestLeave(t *testing.T) {
 	if v := get1(t, replica, "SELECT CONCAT(@@super_read_only, @@log_replica_updates)"); v != "11" {
 		t.Errorf("settings of the replica: %s", v)
 	}
+	if n := get1(t, source, "SELECT COUNT(*) FROM performance_schema.replication_connection_configuration"); n != "0" {
+		t.Errorf("the source has %s replication channels", n)
+	}
 	// No daemon starts there again.
 	for _, n := range c.Nodes() {
 		out, err := exec.CommandContext(t.Context(), testkit.Program(t, testkit.Trireme), "node", "--config",
