@@ -10,6 +10,7 @@
 # make regressions brings old bugs back, one at a time: does the kit still find each?
 # make golden      keeps what the last release (lab/testkit/releases) writes, for later versions to read
 # make pictures    the pictures of the dashboard in docs/pictures, of a real cluster
+# make walks       follows pages of docs/ops on emulated hosts, and pastes what their commands print now
 # make bench       Trireme and its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -29,7 +30,7 @@ BIN ?= bin
 # Suites to measure: make bench SUITES="topologies cpu" ARGS="--threads 64"
 SUITES ?= all
 
-.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions golden pictures bench bench-full verify fuzz soak clean
+.PHONY: all build package package-test manual demo programs check test test-long lint flakes mutants regressions golden pictures walks bench bench-full verify fuzz soak clean
 
 all: build
 
@@ -101,6 +102,12 @@ pictures: programs
 	@mkdir -p docs/pictures; bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$$PWD/bin/programs; \
 	go test -count 1 -run '^TestPictures$$' ./test/smoke -pictures $$PWD/docs/pictures && \
 	go test -count 1 -run '^TestPeriodInChromium$$' ./internal/dashboard -pictures $$PWD/docs/pictures
+
+# What commands print, in docs/ops: of emulated hosts. The long tests compare.
+walks: programs
+	@scripts/deps.sh soak
+	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_LONG=1 TRIREME_PROGRAMS=$$PWD/bin/programs; \
+	go test -count 1 -timeout 30m -run '^TestWalks$$' ./test/walk -paste
 
 bench bench-full: build
 	@scripts/deps.sh bench

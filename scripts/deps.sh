@@ -45,6 +45,7 @@ case ${1:-build} in
     (need mandoc mandoc "Install it from your distribution.") || say "man pages are not checked"
     (need chromium chromium "Install it from your distribution, or set CHROMIUM.") || say "tests that look at pages in a browser are skipped"
     [[ $1 == test ]] || need_sysbench
+    [[ $1 == test ]] || need pgrep procps "Install it from your distribution."
     [[ $1 == test ]] || "$here/mysql-suites.sh" >/dev/null
     ;;
   package)

@@ -58,7 +58,7 @@ func (c *failoverCmd) confirm(e *env, res api.FailoverResult) error {
 	if from == "" {
 		from = "the old leader"
 	}
-	e.ask("Leadership moves from %s (term %d) to %s without %s's help: its clients are cut, and what was not acknowledged to them is\n"+
-		"rolled back. Type the new leader's name to continue: ", from, res.Term, res.To, from)
+	e.ask("Leadership moves from %s (term %d) to %s without %s's help: its clients are cut, and what was not\n"+
+		"acknowledged to them is rolled back. Type the new leader's name to continue: ", from, res.Term, res.To, from)
 	return typed(e, res.To, "the node's name", "--yes")
 }

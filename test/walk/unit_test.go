@@ -1,0 +1,161 @@
+package walk
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"trireme/lab/testkit"
+)
+
+// TestMain is systemctl, where this program has that name.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "systemctl" {
+		if err := systemctl(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(testkit.Run(m))
+}
+
+// Of the unit, on its host.
+const (
+	unitPID   = "/run/trireme.pid"
+	unitReady = "/run/trireme.ready" // it has said so
+	unitLog   = "/var/log/trireme.log"
+)
+
+// systemctl carries out what pages use of it.
+func systemctl(args []string) error {
+	at := slices.Contains(args, "--now")
+	switch verb := args[0]; {
+	case verb == "run-unit":
+		return runUnit()
+	case verb == "restart":
+		return errors.Join(stopUnit(), startUnit())
+	case verb == "start", verb == "enable" && at:
+		return startUnit()
+	case verb == "stop", verb == "disable" && at:
+		return stopUnit()
+	case verb == "enable", verb == "disable":
+		return nil
+	}
+	return fmt.Errorf("this systemctl does not know %q", args)
+}
+
+// runningUnit is the process that runs the unit; 0: none does.
+func runningUnit() int {
+	b, err := os.ReadFile(unitPID)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(string(b))
+	if err != nil || syscall.Kill(pid, 0) != nil {
+		return 0
+	}
+	return pid
+}
+
+func startUnit() error {
+	if runningUnit() != 0 {
+		return nil
+	}
+	_ = os.Remove(unitReady)
+	log, err := os.OpenFile(unitLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("/proc/self/exe", "run-unit")
+	cmd.Args[0] = "systemctl"
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(unitPID, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		if _, err := os.Stat(unitReady); err == nil {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the unit has ended: %v; its log is %s", err, unitLog)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func stopUnit() error {
+	pid := runningUnit()
+	if pid == 0 {
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return err
+	}
+	for runningUnit() == pid {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}
+
+// runUnit runs `trireme node` as its unit file says.
+func runUnit() error {
+	const socket = "/run/trireme.notify"
+	_ = os.Remove(socket)
+	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for b := make([]byte, 4096); ; {
+			n, err := notify.Read(b)
+			if err != nil {
+				return
+			}
+			if slices.Contains(strings.Split(string(b[:n]), "\n"), "READY=1") {
+				_ = os.WriteFile(unitReady, nil, 0o644)
+			}
+		}
+	}()
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	for {
+		cmd := exec.Command("/usr/bin/trireme", "node")
+		cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+socket)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		var err error
+		stopped := false
+		select {
+		case err = <-ended:
+		case <-stop:
+			stopped = true
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			err = <-ended
+		}
+		if stopped || err == nil || cmd.ProcessState.ExitCode() == 4 {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+}
