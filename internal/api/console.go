@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,6 +144,45 @@ func (c *Console) Refused(ctx context.Context, path string) {
 type LoginCode struct {
 	Code    string `json:"code"`
 	Seconds int    `json:"seconds"` // that it is good for
+}
+
+// CodeRequest is what a node sends to another one's POST /ui/code, for somebody who is logged in to its own pages.
+type CodeRequest struct {
+	Holder  string `json:"holder"`  // id of the token that the login began with
+	Seconds int    `json:"seconds"` // that the login may last, at most
+}
+
+// LoginAt has another node make a code for somebody who is logged in here, whose session there may not outlast left. at
+// is where that node's pages are. The node gets the id of the token, and finds out by itself who has that token, and
+// what that one may.
+func (c *Console) LoginAt(ctx context.Context, who Principal, node string, left time.Duration) (at string,
+	code LoginCode, err error) {
+	ctx, cancel := context.WithTimeout(WithPrincipal(ctx, who), viewTimeout)
+	defer cancel()
+	members := c.View(ctx).Members
+	i := slices.IndexFunc(members, func(m MemberView) bool { return m.Name == node && node != c.Node() })
+	if i < 0 {
+		return "", code, Errorf(KindNotFound, "there is no other node of that name")
+	}
+	asks, _ := fromPage(ctx, "/ui/code") // any role may
+	to := Leader{Name: node, API: members[i].Daemon.API}
+	left -= viewTimeout // which may pass until the node has the request
+	err = c.s.pass(AskedAs(ctx, asks.asker()), to, http.MethodPost, "/ui/code",
+		CodeRequest{Holder: who.ID, Seconds: int(left.Seconds())}, &code)
+	c.s.auditAction(asks, "/ui/code", map[string]string{"node": node}, err)
+	return "https://" + to.API, code, err
+}
+
+// FromNode reports whether a member has sent a request on behalf of somebody. It proves that by its certificate and the
+// nodes' token.
+func (c *Console) FromNode(r *http.Request) bool {
+	p, err := c.s.authorize(r)
+	return err == nil && p.By == byNode && p.Role == pki.Admin && forwarder(r) != ""
+}
+
+// AuditCode records that a member has got a code for somebody, or why not.
+func (c *Console) AuditCode(r *http.Request, req CodeRequest, err error) {
+	c.s.auditAction(askerOf(r, byNode), "/ui/code", req, err)
 }
 
 // LoginCode asks for one. The client must have a token, and use HTTPS.

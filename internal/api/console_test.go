@@ -3,9 +3,12 @@ package api
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
+	"io"
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,5 +156,84 @@ func TestHistogram(t *testing.T) {
 	above := Histogram{Count: 1, Buckets: append(make([]uint64, len(LatencyBounds)), 1)}
 	if above.Quantile(0.5) != 10 {
 		t.Errorf("%v", above.Quantile(0.5))
+	}
+}
+
+// TestLoginAt: a node makes a code for somebody who is logged in at another one. Both nodes prove who they are, the
+// audit log has it, and nobody else is taken for a node.
+func TestLoginAt(t *testing.T) {
+	c := newCluster(t)
+	var asked []string
+	var other *Console
+	pages := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.Method+" "+r.URL.Path+" "+strings.TrimSpace(string(body)))
+		if !other.FromNode(r) {
+			writeJSON(w, http.StatusUnauthorized, Errorf(KindUnauthorized, "no"))
+			return
+		}
+		var req CodeRequest
+		_ = json.Unmarshal(body, &req)
+		other.AuditCode(r, req, nil)
+		writeJSON(w, http.StatusOK, LoginCode{Code: "trd1.x", Seconds: 20})
+	})
+	b1 := &backend{}
+	s1 := c.start(1, "n1", b1, func(s *Server) { s.SetPages(pages) })
+	other = s1.Console()
+	b2 := &backend{members: []MemberView{{Name: "n1", Daemon: DaemonView{API: s1.Addr()}}, {Name: "n2"}}}
+	con := c.start(2, "n2", b2).Console()
+	viewer, _ := con.Login("the-viewers")
+	at, code, err := con.LoginAt(t.Context(), viewer, "n1", time.Hour)
+	if err != nil || at != "https://"+s1.Addr() || code.Code != "trd1.x" {
+		t.Errorf("%s %+v %v", at, code, err)
+	}
+	request := `{"holder":"` + viewer.ID + `","seconds":3598}`
+	want := "POST /ui/code " + request
+	if len(asked) != 1 || asked[0] != want || viewer.ID == "" {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+	for _, node := range []string{"n2", "n9", ""} {
+		if _, code, err := con.LoginAt(t.Context(), viewer, node, time.Hour); KindOf(err) != KindNotFound || code.Code != "" {
+			t.Errorf("%q: %+v %v", node, code, err)
+		}
+	}
+	if log := b2.audits(); len(log) != 1 || log[0].Verb != "ui/code" || log[0].By != viewer.By || log[0].Error != "" ||
+		string(log[0].Request) != `{"node":"n1"}` || log[0].Via != "" {
+		t.Errorf("audited: %+v", log)
+	}
+	if log := b1.audits(); len(log) != 1 || log[0].Verb != "ui/code" || log[0].By != viewer.By || log[0].Error != "" ||
+		string(log[0].Request) != request || log[0].Via != "n2" || log[0].From != "dashboard" {
+		t.Errorf("audited by the other node: %+v", log)
+	}
+	// An operator's token, and the nodes' token without a certificate, do not make a node.
+	for _, token := range []string{operatorToken, "node-to-node", ""} {
+		cl := c.client("https://"+s1.Addr(), token)
+		cl.header.Set(forwardedBy, "n2")
+		err := cl.do(t.Context(), http.MethodPost, "/ui/code", CodeRequest{Holder: viewer.ID, Seconds: 9}, &code)
+		if KindOf(err) != KindUnauthorized {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
+	// Nor does a certificate without the nodes' token.
+	trust, err := c.bundle(2, "n2").NodeClientTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range []string{"", operatorToken} {
+		cl := NewClient("https://"+s1.Addr(), token, trust)
+		cl.header.Set(forwardedBy, "n2")
+		err := cl.do(t.Context(), http.MethodPost, "/ui/code", CodeRequest{}, &code)
+		if cl.Close(); KindOf(err) != KindUnauthorized {
+			t.Errorf("a certificate with %q: %v", token, err)
+		}
+	}
+	// What a node that was removed asks for is refused before anybody reads it.
+	n := len(asked)
+	b1.mu.Lock()
+	b1.gone = 2
+	b1.mu.Unlock()
+	if _, code, err := con.LoginAt(t.Context(), viewer, "n1", time.Hour); KindOf(err) != KindForbidden || code.Code != "" ||
+		len(asked) != n {
+		t.Errorf("a removed node: %+v %v, asked %q", code, err, asked[n:])
 	}
 }

@@ -24,16 +24,17 @@ const operatorToken = "the-operator"
 
 // backend is a node that only remembers what it was asked.
 type backend struct {
-	mu     sync.Mutex
-	health Health
-	leader Leader
-	source Leader // of a force-quorum
-	asked  []string
-	err    error // of the next control verb
-	block  chan struct{}
-	route  RouteView
-	moved  chan struct{} // closed when route has changed
-	record []Audited
+	members []MemberView // others
+	mu      sync.Mutex
+	health  Health
+	leader  Leader
+	source  Leader // of a force-quorum
+	asked   []string
+	err     error // of the next control verb
+	block   chan struct{}
+	route   RouteView
+	moved   chan struct{} // closed when route has changed
+	record  []Audited
 
 	readLogin bool
 	revoked   []config.Revocation
@@ -86,7 +87,8 @@ func (b *backend) Self(context.Context) MemberView {
 func (b *backend) Load() LoadView { return LoadView{Node: b.Local().Name, Transactions: 5} }
 
 func (b *backend) View(ctx context.Context) ClusterView {
-	return ClusterView{Cluster: "c1", Term: 3, Leader: b.Leader().Name, Members: []MemberView{b.Self(ctx)}}
+	return ClusterView{Cluster: "c1", Term: 3, Leader: b.Leader().Name,
+		Members: append([]MemberView{b.Self(ctx)}, b.members...)}
 }
 
 func (b *backend) Period(_ context.Context, from, to time.Time) (PeriodView, error) {

@@ -77,6 +77,7 @@ func TestInChromium(t *testing.T) {
 			c.Until(`!window.before && document.querySelector(".confirm")`)
 			c.check(t, "remove")
 			c.adds(t, s, state.fake)
+			c.goesElsewhere(t, s, state.fake)
 			c.Must("Network.clearBrowserCookies", nil, nil) // who may only look
 			c.Open(s.URL + "/")
 			c.Eval(`document.getElementById("token").value = "`+viewToken+
@@ -359,6 +360,28 @@ func (c *chromium) adds(t *testing.T, s *served, f *fake) {
 	c.Until(`document.getElementById("joining").textContent.includes("n4 copies the data of n2: 40.0 GiB of about 112 GiB, 36%, about 12 min left") && !document.querySelector(".waits").checkVisibility()`)
 	c.check(t, "add")
 	f.show(before.Members)
+}
+
+// goesElsewhere: a link to another node brings a code along that logs in there; without one it leads to the login form.
+func (c *chromium) goesElsewhere(t *testing.T, s *served, f *fake) {
+	t.Helper()
+	n1 := healthy()
+	n1.here = "n1"
+	f.others = map[string]*served{"n1": serve(t, n1)}
+	c.Open(s.URL + "/")
+	c.Until(`document.getElementById("live").textContent === "live"`)
+	c.Eval(`document.querySelector("a[data-elsewhere=n1]").click()`, nil)
+	c.Until(`location.hostname === "localhost" && document.activeElement.closest("#login") && document.getElementById("token").value.startsWith("trd1.") && location.hash === ""`)
+	c.Eval(`document.activeElement.click()`, nil)
+	c.Until(`document.getElementById("nodes") && document.querySelector("h1").textContent.includes("as n1 sees it")`)
+	c.Open(s.URL + "/")
+	c.Until(`document.getElementById("live").textContent === "live"`)
+	for _, text := range c.Complaints() {
+		t.Errorf("the browser complains: %s", text)
+	}
+	c.Eval(`{ const a = document.querySelector("a[data-elsewhere=n3]"); a.href = "/ui/login"; a.click(); }`, nil)
+	c.Until(`location.pathname === "/ui/login" && document.getElementById("token")`)
+	c.Complaints() // of the answer
 }
 
 // at is where the page is.

@@ -8,7 +8,8 @@
 //	GET  /ui/period      charts over time: ?last=1h, or ?from= and &to=; &compare=previous, or 24h earlier
 //	GET  /ui/stream      server-sent events: the parts of the page that have changed, once a second
 //	POST /ui/login       token -> session
-//	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard`
+//	POST /ui/code        with "Authorization: Bearer": a code that logs in once, for `trireme dashboard` and other nodes
+//	POST /ui/elsewhere   a link that logs in at another node
 //	POST /ui/logout /ui/switchover /ui/pause /ui/resume /ui/remove /ui/add
 //	GET  /ui/style.css /ui/live.js /ui/picture.js /ui/period.css /ui/period.js
 //
@@ -51,8 +52,16 @@
 // Seeing and acting both need a session, and HTTPS: plain HTTP is sent there. Who has a token may log in, and
 // do what the token's role may. A session is a signed time limit with a random id and the id of its token in a __Host-
 // cookie (Secure, HttpOnly, SameSite=Strict), under a random key of this daemon: it needs no memory, holds on this node
-// alone, and ends with its token and with the daemon; logging out has the node remember its id. An action needs a token
-// derived from the session and must come from this page by what the browser says of its origin. The content security
-// policy allows nothing inline and nothing from elsewhere; html/template escapes what nodes, servers and clients have
-// put into names and messages. Failed logins are limited by address and in all.
+// alone, and ends with its token and with the daemon; logging out has the node remember its id.
+//
+// A link to another node has this one ask that one, as a member, for a code for the holder of the session's token. It
+// names only the token's id, and the other node finds in the committed settings who that is and what that one may. A
+// member may do all that an admin may, so it gains nothing by that. The code logs in once, within 20 s, by a button that
+// a person presses. Its session lasts no longer than the one that it comes from may, also after links there and
+// back.
+// A script of this page gets the link, so the content security policy needs no exception.
+//
+// An action needs a token derived from the session and must come from this page by what the browser says of its origin.
+// The content security policy allows nothing inline and nothing from elsewhere; html/template escapes what nodes,
+// servers and clients have put into names and messages. Failed logins are limited by address and in all.
 package dashboard

@@ -1,8 +1,12 @@
 package dashboard
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,11 +45,13 @@ type fake struct {
 	looks  int // at the counters
 	rests  int
 	ticks  int
-	gone   bool       // the admin's token
-	taken  bool       // the viewer's
-	report api.Report // of any period, which is set
-	before api.Report // of any that ends earlier than that; not set: there is none
-	second func()     // makes the clock go on with each look; nil: it stands
+	others map[string]*served // pages of other nodes
+	gone   bool               // the admin's token
+	taken  bool               // the viewer's
+	role   pki.Role           // of the viewer's; empty: viewer
+	report api.Report         // of any period, which is set
+	before api.Report         // of any that ends earlier than that; not set: there is none
+	second func()             // makes the clock go on with each look; nil: it stands
 }
 
 func (f *fake) Node() string { return f.here }
@@ -62,9 +68,40 @@ func (f *fake) Holder(id string) (api.Principal, bool) {
 	case id == "00112233445566aa" && !f.gone:
 		return api.Principal{By: "operator", Role: pki.Admin, ID: id}, true
 	case id == "00112233445566bb" && !f.taken:
-		return api.Principal{By: "token eyes (viewer)", Role: pki.Viewer, ID: id}, true
+		return api.Principal{By: "token eyes (viewer)", Role: cmp.Or(f.role, pki.Viewer), ID: id}, true
 	}
 	return api.Principal{}, false
+}
+
+// LoginAt is asked of the other nodes' pages in this process, by name.
+func (f *fake) LoginAt(ctx context.Context, who api.Principal, node string, left time.Duration) (at string,
+	code api.LoginCode, err error) {
+	f.mu.Lock()
+	other := f.others[node]
+	f.mu.Unlock()
+	if other == nil {
+		return "", code, errors.New("no such node")
+	}
+	b, _ := json.Marshal(api.CodeRequest{Holder: who.ID, Seconds: int(left.Seconds())})
+	req, _ := http.NewRequestWithContext(ctx, "POST", other.URL+"/ui/code", bytes.NewReader(b))
+	req.Header.Set("From-Node", "yes")
+	res, err := other.Client().Do(req)
+	if err != nil {
+		return "", code, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return "", code, errors.New(res.Status)
+	}
+	err = json.NewDecoder(res.Body).Decode(&code)
+	return strings.Replace(other.URL, "127.0.0.1", "localhost", 1), code, err
+}
+
+// FromNode believes a header, for which a real node asks for a certificate.
+func (f *fake) FromNode(r *http.Request) bool { return r.Header.Get("From-Node") != "" }
+
+func (f *fake) AuditCode(_ *http.Request, req api.CodeRequest, err error) {
+	_ = f.note("code for %s: %v", req.Holder, err)
 }
 
 func (f *fake) View(context.Context) api.ClusterView { f.mu.Lock(); defer f.mu.Unlock(); return f.view }

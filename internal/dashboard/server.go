@@ -29,6 +29,12 @@ type Source interface {
 	// Login is whose token that is; Holder is who has the token of an id, as long as it is good.
 	Login(token string) (api.Principal, bool)
 	Holder(id string) (api.Principal, bool)
+	// LoginAt has another node make a code for somebody. FromNode reports whether a member asks for one here, and
+	// AuditCode records what became of that.
+	LoginAt(ctx context.Context, who api.Principal, node string, left time.Duration) (at string, code api.LoginCode,
+		err error)
+	FromNode(r *http.Request) bool
+	AuditCode(r *http.Request, req api.CodeRequest, err error)
 	View(ctx context.Context) api.ClusterView
 	History(ctx context.Context) ([]api.Event, error)
 	// Loads is what members have counted, by name; those that do not answer are left out. Rest: it is not needed for a
@@ -98,6 +104,7 @@ func New(opts Options) *Pages {
 	p.mux.HandleFunc("GET /ui/login", p.loginForm)
 	p.mux.HandleFunc("POST /ui/login", p.login)
 	p.mux.HandleFunc("POST /ui/code", p.code)
+	p.mux.HandleFunc("POST /ui/elsewhere", p.action("", p.elsewhere))
 	p.mux.HandleFunc("POST /ui/logout", p.action("", p.logout))
 	p.mux.HandleFunc("POST /ui/switchover", p.action("/switchover", p.switchover))
 	p.mux.HandleFunc("POST /ui/pause", p.action("/pause", p.pause))
@@ -179,7 +186,7 @@ func (p *Pages) showLogin(w http.ResponseWriter, status int, problem string) {
 
 func (p *Pages) loginForm(w http.ResponseWriter, _ *http.Request) { p.showLogin(w, http.StatusOK, "") }
 
-// login takes a token, or a code that `trireme dashboard` got for one.
+// login takes a token, or a code that `trireme dashboard` or another node got for one.
 func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	source := sourceOf(r)
 	if ok, wait := p.attempts.begin(source); !ok {
@@ -192,9 +199,10 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token := strings.TrimSpace(r.PostForm.Get("token"))
+	end := p.opts.Now().Add(sessionLife)
 	who, ok := p.opts.Source.Login(token)
 	if !ok {
-		who, ok = p.sessions.useCode(token)
+		who, end, ok = p.sessions.useCode(token)
 	}
 	if len(token) > maxTokenText || !ok {
 		p.opts.Logger.Warn("dashboard: a login failed", "from", r.RemoteAddr)
@@ -203,12 +211,47 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	}
 	p.attempts.succeeded(source)
 	p.opts.Logger.Info("dashboard: a login", "by", who.By, "from", r.RemoteAddr)
-	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(who), sessionLife))
+	http.SetCookie(w, cookie(p.cookie, p.sessions.issue(who, end), end.Sub(p.opts.Now())))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// code gives `trireme dashboard` what logs in a browser once.
+// elsewhere answers with a link that logs in at another node, for live.js: a redirect of a form to another host is not
+// allowed by the content security policy, and shall not be.
+func (p *Pages) elsewhere(w http.ResponseWriter, r *http.Request, sess *session) {
+	at, code, err := p.opts.Source.LoginAt(r.Context(), sess.who, r.PostForm.Get("node"),
+		sess.end.Sub(p.opts.Now()))
+	if err != nil {
+		p.opts.Logger.Info("dashboard: no login at another node", "by", sess.who.By, "err", err)
+		http.Error(w, "that node has made no code; the daemon's log says why", http.StatusBadGateway)
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"link": LoginLink(at, code)})
+}
+
+// codeForNode answers another node, at which somebody is logged in: the token's holder, as this node knows it, may log
+// in here for as long as that login lasts.
+func (p *Pages) codeForNode(w http.ResponseWriter, r *http.Request) {
+	var req api.CodeRequest
+	err := json.NewDecoder(r.Body).Decode(&req)
+	who, known := p.opts.Source.Holder(req.Holder)
+	left := min(time.Duration(req.Seconds)*time.Second, sessionLife)
+	status, answer := http.StatusOK, any(nil)
+	if err != nil || !known || left <= 0 {
+		err = api.Errorf(api.KindUnauthorized, "there is no such login")
+		status, answer = http.StatusUnauthorized, err
+	} else {
+		answer = api.LoginCode{Code: p.sessions.newCode(who, linkLife, left), Seconds: int(linkLife.Seconds())}
+	}
+	p.opts.Source.AuditCode(r, req, err)
+	writeJSON(w, status, answer)
+}
+
+// code gives `trireme dashboard`, and other nodes, what logs in a browser once.
 func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
+	if p.opts.Source.FromNode(r) {
+		p.codeForNode(w, r)
+		return
+	}
 	source := sourceOf(r)
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	status, answer := http.StatusOK, any(nil)
@@ -221,8 +264,12 @@ func (p *Pages) code(w http.ResponseWriter, r *http.Request) {
 		status, answer = http.StatusUnauthorized, api.Errorf(api.KindUnauthorized, "the token is not this cluster's")
 	default:
 		p.attempts.succeeded(source)
-		answer = api.LoginCode{Code: p.sessions.newCode(who), Seconds: int(codeLife.Seconds())}
+		answer = api.LoginCode{Code: p.sessions.newCode(who, codeLife, sessionLife), Seconds: int(codeLife.Seconds())}
 	}
+	writeJSON(w, status, answer)
+}
+
+func writeJSON(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer)

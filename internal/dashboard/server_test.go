@@ -91,7 +91,7 @@ func TestSessionEnds(t *testing.T) {
 func TestSessionsAreOfOneNode(t *testing.T) {
 	f := healthy()
 	mine, other := serve(t, f), serve(t, f)
-	sess := mine.pages.sessions.issue(admin)
+	sess := mine.pages.sessions.issue(admin, mine.pages.opts.Now().Add(sessionLife))
 	for s, want := range map[*served]bool{mine: true, other: false} {
 		r, _ := http.NewRequest("GET", s.URL+"/", nil)
 		r.AddCookie(&http.Cookie{Name: s.pages.cookie, Value: sess})
@@ -185,7 +185,7 @@ func TestCode(t *testing.T) {
 		t.Errorf("too late: %d", status)
 	}
 	for range 3 * maxCodes {
-		s.pages.sessions.newCode(admin)
+		s.pages.sessions.newCode(admin, codeLife, sessionLife)
 	}
 	if n := len(s.pages.sessions.codes); n > maxCodes {
 		t.Errorf("%d codes are kept", n)
@@ -274,13 +274,13 @@ func TestHostile(t *testing.T) {
 // TestForgedSessions: nothing but what this key signed is a session.
 func TestForgedSessions(t *testing.T) {
 	s := newSessions(healthy().Holder, func() time.Time { return noon })
-	good := s.issue(admin)
+	good := s.issue(admin, noon.Add(sessionLife))
 	if s.check(good) == nil {
 		t.Fatal("its own session is none")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(good)
 	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)),
-		strings.Repeat("A", 1<<20), good + "=", " " + good, newSessions(s.holder, s.now).issue(admin)}
+		strings.Repeat("A", 1<<20), good + "=", " " + good, newSessions(s.holder, s.now).issue(admin, noon.Add(sessionLife))}
 	for i := range raw {
 		b := bytes.Clone(raw)
 		b[i] ^= 1
@@ -296,7 +296,7 @@ func TestForgedSessions(t *testing.T) {
 		}
 	}
 	for range maxRevoked + 10 {
-		s.revoke(s.check(s.issue(admin)))
+		s.revoke(s.check(s.issue(admin, noon.Add(sessionLife))))
 	}
 	if len(s.revoked) > maxRevoked {
 		t.Errorf("%d revoked sessions are kept", len(s.revoked))
@@ -528,7 +528,7 @@ func TestStream(t *testing.T) {
 // FuzzSession: no text but an issued one is a session, and none makes trouble.
 func FuzzSession(f *testing.F) {
 	s := newSessions(healthy().Holder, func() time.Time { return noon })
-	f.Add(s.issue(admin))
+	f.Add(s.issue(admin, noon.Add(sessionLife)))
 	f.Add("")
 	f.Add(strings.Repeat("A", 75))
 	stranger := newSessions(s.holder, s.now)
@@ -540,7 +540,7 @@ func FuzzSession(f *testing.F) {
 			base64.RawURLEncoding.EncodeToString(append(bytes.Clone(sess.raw), s.sign("session", sess.raw)...)) != text {
 			t.Errorf("%q is read as another one", text)
 		}
-		if _, ok := s.useCode(text); ok {
+		if _, _, ok := s.useCode(text); ok {
 			t.Errorf("%q is a code", text)
 		}
 	})

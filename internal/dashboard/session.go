@@ -18,11 +18,12 @@ import (
 const (
 	sessionLife  = 12 * time.Hour
 	codeLife     = 2 * time.Minute
-	maxCodes     = 16   // that wait to be used
-	maxRevoked   = 4096 // sessions that were logged out and would not be over yet
-	maxSources   = 1024 // addresses whose failures are counted
-	sourceTries  = 5    // failed logins of one address in loginWindow
-	allTries     = 60   // of all addresses: from then on each has one try
+	linkLife     = 20 * time.Second // of a code that a script takes to another node at once
+	maxCodes     = 16               // that wait to be used
+	maxRevoked   = 4096             // sessions that were logged out and would not be over yet
+	maxSources   = 1024             // addresses whose failures are counted
+	sourceTries  = 5                // failed logins of one address in loginWindow
+	allTries     = 60               // of all addresses: from then on each has one try
 	loginWindow  = time.Minute
 	maxTokenText = 256 // bytes of a token, code or session
 )
@@ -51,12 +52,18 @@ type sessions struct {
 
 	mu      sync.Mutex
 	revoked map[string]time.Time // by id: when it would have ended
-	codes   map[string]time.Time // hashes of codes, each with its token's id behind it: when they end
+	codes   map[string]code      // by hash
+}
+
+// code logs in once.
+type code struct {
+	token        string    // id of the holder's
+	end, session time.Time // of the code, and of the session that it begins
 }
 
 func newSessions(holder func(string) (api.Principal, bool), now func() time.Time) *sessions {
 	return &sessions{key: random(sha256.Size), holder: holder, now: now, revoked: map[string]time.Time{},
-		codes: map[string]time.Time{}}
+		codes: map[string]code{}}
 }
 
 func (s *sessions) sign(use string, payload []byte) []byte {
@@ -66,9 +73,9 @@ func (s *sessions) sign(use string, payload []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// issue makes the cookie text of a new session of a token's holder.
-func (s *sessions) issue(who api.Principal) string {
-	payload := binary.BigEndian.AppendUint64(nil, uint64(s.now().Add(sessionLife).Unix()))
+// issue makes the cookie text of a new session of a token's holder, which lasts until end.
+func (s *sessions) issue(who api.Principal, end time.Time) string {
+	payload := binary.BigEndian.AppendUint64(nil, uint64(end.Unix()))
 	payload = append(append(payload, random(idBytes)...), (who.ID + strings.Repeat(" ", tokenBytes))[:tokenBytes]...)
 	return base64.RawURLEncoding.EncodeToString(append(payload, s.sign("session", payload)...))
 }
@@ -105,7 +112,7 @@ func (s *sessions) check(text string) *session {
 func (s *sessions) revoke(sess *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	makeRoom(s.revoked, maxRevoked, s.now())
+	makeRoom(s.revoked, maxRevoked, s.now(), func(t time.Time) time.Time { return t })
 	s.revoked[sess.id] = sess.end
 }
 
@@ -126,42 +133,42 @@ const codePrefix = "trd1."
 // Behind the # browsers send it nowhere; the login form takes it from there (live.js).
 func LoginLink(at string, c api.LoginCode) string { return at + "/ui/login#" + c.Code }
 
-// newCode makes a text that logs in once, at this node, within codeLife, as a token's holder.
-func (s *sessions) newCode(who api.Principal) string {
-	code := codePrefix + base64.RawURLEncoding.EncodeToString(random(idBytes))
+// newCode makes a text that logs in once, at this node, within its life, as a token's holder. The session ends when
+// sessionLeft is over, from now.
+func (s *sessions) newCode(who api.Principal, life, sessionLeft time.Duration) string {
+	text := codePrefix + base64.RawURLEncoding.EncodeToString(random(idBytes))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	makeRoom(s.codes, maxCodes, s.now())
-	s.codes[hashOf(code)+who.ID] = s.now().Add(codeLife)
-	return code
+	now := s.now()
+	makeRoom(s.codes, maxCodes, now, func(c code) time.Time { return c.end })
+	s.codes[hashOf(text)] = code{who.ID, now.Add(min(life, sessionLeft)), now.Add(sessionLeft)}
+	return text
 }
 
-// useCode says whose code that is, if it is good, and takes it.
-func (s *sessions) useCode(code string) (who api.Principal, ok bool) {
-	if !strings.HasPrefix(code, codePrefix) || len(code) > maxTokenText {
-		return who, false
+// useCode says whose code that is and when the session ends that it begins, if the code is good, and takes it.
+func (s *sessions) useCode(text string) (who api.Principal, end time.Time, ok bool) {
+	if !strings.HasPrefix(text, codePrefix) || len(text) > maxTokenText {
+		return who, end, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := hashOf(code) // compared by its hash, so that the time it takes tells nothing
-	for k, end := range s.codes {
-		if k[:len(h)] == h {
-			delete(s.codes, k)
-			if s.now().Before(end) {
-				return s.holder(k[len(h):])
-			}
-		}
+	h := hashOf(text) // looked up by its hash, so that the time it takes tells nothing
+	c, known := s.codes[h]
+	delete(s.codes, h)
+	if !known || !s.now().Before(c.end) {
+		return who, end, false
 	}
-	return who, false
+	who, ok = s.holder(c.token)
+	return who, c.session, ok
 }
 
 func hashOf(text string) string { h := sha256.Sum256([]byte(text)); return string(h[:]) }
 
 // makeRoom drops what is over, and of a map that is full the entry that ends first.
-func makeRoom(m map[string]time.Time, limit int, now time.Time) {
+func makeRoom[V any](m map[string]V, limit int, now time.Time, endOf func(V) time.Time) {
 	first, end := "", time.Time{}
-	for k, t := range m {
-		if !now.Before(t) {
+	for k, v := range m {
+		if t := endOf(v); !now.Before(t) {
 			delete(m, k)
 		} else if first == "" || t.Before(end) {
 			first, end = k, t

@@ -11,6 +11,19 @@
     }
     return;
   }
+  // A link to another node logs in there: this node has the other one make a code that does so once. If that cannot be, or for another
+  // tab, the link leads to the empty login form.
+  document.addEventListener("click", function (e) {
+    const a = e.target.closest("a[data-elsewhere]"), token = document.querySelector("[name=action_token]");
+    if (!a || !token || e.ctrlKey || e.metaKey || e.shiftKey || e.altKey) return;
+    e.preventDefault();
+    const plain = a.href;
+    fetch("/ui/elsewhere", { method: "POST", redirect: "error", signal: AbortSignal.timeout(3000),
+      body: new URLSearchParams({ action_token: token.value, node: a.dataset.elsewhere }) })
+      .then(res => res.ok ? res.json() : Promise.reject())
+      .then(answer => location.assign(answer.link), () => location.assign(plain));
+  });
+
   const live = document.getElementById("live"), resume = document.getElementById("resume");
   const patience = 5000; // ms without a frame, of which there is one each second
   let stream = null;
