@@ -19,6 +19,7 @@ type hurt struct {
 	from  time.Time
 	to    time.Time // zero: it goes on
 	limit time.Duration
+	copy  bool // it lasts until the hosts have copied another's data
 }
 
 func (h hurt) lasts(from, to time.Time) bool {
@@ -105,7 +106,8 @@ func (st *strike) hurts() []hurt {
 		h.hosts = nil
 		return []hurt{h}
 	}
-	out := []hurt{h, {what: "recovery from " + h.what, hosts: h.hosts, from: h.to, limit: h.limit}}
+	out := []hurt{h, {what: "recovery from " + h.what, hosts: h.hosts, from: h.to, limit: h.limit,
+		copy: st.fault.Kind == Reseed || st.fault.Kind == Replace}}
 	if st.fault.Kind == DiskFull && st.whom == Leader { // it looks healthy then
 		out = append(out, hurt{what: "sleep of mysqld after " + h.what, from: h.to, to: h.to.Add(spaceSleep), limit: h.limit})
 	}
@@ -132,11 +134,23 @@ func (b *batch) mended(ctx context.Context) {
 			}
 			well = well && healthy[host]
 		}
-		if well || now.Sub(h.from) > mendLimit {
+		if well || h.overdue(b.hurts, now) {
 			h.to = now
 		}
 	}
 	b.hurts = slices.DeleteFunc(b.hurts, func(h hurt) bool { return !h.to.IsZero() && now.Sub(h.to) > 2*mendLimit })
+}
+
+// overdue says whether a recovery has lasted too long to count. A copy begins again when its donor is hit, and so does its
+// time, at the end of each other fault.
+func (h *hurt) overdue(hurts []hurt, now time.Time) bool {
+	since := h.from
+	for _, other := range hurts {
+		if h.copy && other.to.After(since) {
+			since = other.to
+		}
+	}
+	return now.Sub(since) > mendLimit
 }
 
 // ready waits until all nodes are healthy, or not forever: then a majority may not be whole, and nothing is demanded.

@@ -106,3 +106,25 @@ func TestLongStallsAreKept(t *testing.T) {
 		t.Errorf("%v were kept in %q: %v", kept, c.kept, err)
 	}
 }
+
+// TestOverdue: who copies another's data counts as not whole for as long as faults keep hitting the donor.
+func TestOverdue(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	other := hurt{what: "isolate-in leader", from: at(40), to: at(52)}
+	for _, c := range []struct {
+		name   string
+		copies bool
+		now    int
+		want   bool
+	}{
+		{"a fault", false, 60, false},
+		{"a fault, for too long", false, 61, true},
+		{"a copy that began again", true, 61, false},
+		{"a copy, for too long after the last fault", true, 113, true},
+	} {
+		h := hurt{what: "recovery from reseed follower", from: at(0), copy: c.copies}
+		if got := h.overdue([]hurt{h, other}, at(c.now)); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}

@@ -25,7 +25,8 @@ type hosts struct {
 	pid map[string]int // of each host's first process
 }
 
-const mysqlDir = "/opt/mysql" // where the hosts have MySQL's programs
+// hostPath is PATH on a host.
+const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/mysql/bin"
 
 // first is what a host's first process does: it makes the host's root file system and then takes what is orphaned.
 const first = `set -e
@@ -49,14 +50,14 @@ chmod 755 usr/sbin/mysqld
 cp "$TRIREME" usr/bin/trireme
 cp "$UNIT" usr/lib/systemd/system/
 mkdir -p run/systemd/system
-cp "$SELF" usr/local/sbin/systemctl
+for name in systemctl ssh sshd; do cp "$SELF" usr/local/sbin/$name; done
 printf '%s' "$NAMES" >etc/hosts
 hostname "$NAME"
 getent group mysql >/dev/null || chroot . groupadd --system mysql
 getent passwd mysql >/dev/null || chroot . useradd --system --gid mysql --no-create-home --home-dir /nonexistent mysql
 chmod 0711 var/lib/trireme
-echo up
-exec chroot . /bin/bash -c 'while :; do sleep 3600 & wait $!; done'
+env -i HOME=/root "PATH=$HOST_PATH" chroot . /usr/local/sbin/sshd </dev/null >/dev/null 2>&1 &
+exec chroot . /bin/bash -c 'echo up; while :; do sleep 3600 & wait $!; done'
 `
 
 func startHosts(t *testing.T, names ...string) *hosts {
@@ -76,7 +77,7 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	var all strings.Builder
 	all.WriteString("127.0.0.1 localhost\n")
 	for _, name := range names {
-		fmt.Fprintf(&all, "%s %s\n", network.Host(name).Addr, name)
+		fmt.Fprintf(&all, "%s %s %s.new\n", network.Host(name).Addr, name, name)
 	}
 	unit, err := filepath.Abs("../../packaging/trireme.service")
 	if err != nil {
@@ -89,7 +90,7 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	h := &hosts{t: t, pid: map[string]int{}}
 	for _, name := range names {
 		cmd := exec.Command("/bin/bash", "-c", first)
-		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NAME="+name, "NAMES="+all.String(), "SELF="+self, "UNIT="+unit,
+		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NAME="+name, "NAMES="+all.String(), "SELF="+self, "UNIT="+unit, "HOST_PATH="+hostPath,
 			"TRIREME="+testkit.Program(t, testkit.Trireme), "MYSQL="+filepath.Dir(filepath.Dir(bin.Path)))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
 			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS}
@@ -135,8 +136,7 @@ const commandLimit = time.Minute
 func (h *hosts) on(ctx context.Context, host, command string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "nsenter", "--target", strconv.Itoa(h.pid[host]), "--mount", "--uts", "--net", "--pid",
 		"--root", "--wd", "--", "/bin/bash", "-c", command)
-	cmd.Env = []string{"HOME=/root", "TERM=dumb", "LANG=C.UTF-8", "MYSQL_PWD=secret",
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + mysqlDir + "/bin"}
+	cmd.Env = []string{"HOME=/root", "TERM=dumb", "LANG=C.UTF-8", "MYSQL_PWD=secret", "PATH=" + hostPath}
 	cmd.WaitDelay = time.Second
 	return cmd
 }

@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,16 +19,68 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestMain is systemctl, where this program has that name.
+// TestMain is systemctl, ssh or its server, where this program has that name.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "systemctl" {
-		if err := systemctl(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	do := map[string]func([]string) error{"systemctl": systemctl, "ssh": ssh, "sshd": sshd}[filepath.Base(os.Args[0])]
+	if do == nil {
+		os.Exit(testkit.Run(m))
 	}
-	os.Exit(testkit.Run(m))
+	if err := do(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// sshd runs what ssh sends: one command for each connection.
+func sshd([]string) error {
+	l, err := net.Listen("tcp", ":22")
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			var command string
+			if json.NewDecoder(c).Decode(&command) != nil {
+				return
+			}
+			out, err := exec.Command("/bin/bash", "-c", command).CombinedOutput()
+			_ = json.NewEncoder(c).Encode(ended{Out: out, Failed: err != nil})
+		}()
+	}
+}
+
+// ended is what became of a command.
+type ended struct {
+	Out    []byte
+	Failed bool
+}
+
+// ssh [USER@]HOST COMMAND…
+func ssh(args []string) error {
+	host := args[0][strings.LastIndex(args[0], "@")+1:]
+	c, err := net.Dial("tcp", net.JoinHostPort(host, "22"))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := json.NewEncoder(c).Encode(strings.Join(args[1:], " ")); err != nil {
+		return err
+	}
+	var e ended
+	if err := json.NewDecoder(c).Decode(&e); err != nil {
+		return err
+	}
+	_, _ = os.Stdout.Write(e.Out)
+	if e.Failed {
+		return errors.New("the command has failed")
+	}
+	return nil
 }
 
 // Of the unit, on its host.

@@ -57,7 +57,7 @@ var walks = []walk{
 	{page: "ops/first-cluster.md", hosts: "db1 db2 db3", steps: map[string][]string{
 		"db1# trireme status":  {"healthy 1"},
 		"db1# trireme mysql":   append(join("db3"), "healthy 3"),
-		"db1# trireme history": {"healthy 3"},
+		"db1# trireme history": {"db1# until trireme history | grep -q ' failover '; do sleep 0.1; done"},
 	}, skip: []string{"db1# trireme status --watch"}},
 
 	{page: "ops/switchover-and-failover.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", steps: map[string][]string{
@@ -94,8 +94,9 @@ var walks = []walk{
 	{page: "ops/access.md", hosts: "db1", cluster: "db1"},
 
 	{page: "ops/certificates.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", steps: map[string][]string{
-		"db1# trireme cert new-ca": {"db1# trireme remove db2", "healthy 2"},
-	}, skip: []string{`db1# trireme restart --run 'ssh root@$TRIREME_HOST "trireme cert renew && systemctl restart trireme"'`,
+		"db1# trireme cert revoke db2": {"healthy 3", "db1# trireme switchover --to db3 || true", "healthy 3"}, // no leader's
+		"db1# trireme cert new-ca":     {"db1# trireme remove db2", "healthy 2"},
+	}, skip: []string{
 		"db1# trireme cert revoke 21ce35546243ad468c1116d419eb145c",
 		"db3# ssh db1 cat /var/lib/trireme/tls/ca.pem >>/var/lib/trireme/tls/ca.pem",
 		"db3# ssh db1 cat /var/lib/trireme/tls/ca.key >/var/lib/trireme/tls/ca.key",
@@ -112,6 +113,17 @@ var walks = []walk{
 		`db2# trireme backup --to s3://backups/shop --follow --s3-endpoint https://s3.example.com \`,
 		"db2# trireme backup prune /mnt/backup/shop --keep 4",
 		"db2# trireme backup --to /mnt/backup/shop --follow --key-file /etc/trireme/backup.key"}},
+
+	{page: "ops/upgrade.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", skip: []string{
+		`db1# trireme upgrade --run 'ssh root@$TRIREME_HOST "apt-get install -y trireme && systemctl restart trireme"'`,
+		"db1# trireme restart"}},
+
+	{page: "ops/change-an-address.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", instead: map[string]string{
+		"db2# vi /etc/trireme/trireme.toml": "sed -i '/advertise/s/db2/db2.new/' /etc/trireme/trireme.toml",
+	}, steps: map[string][]string{
+		"db2# trireme history | grep -A 5 ' address '": {
+			"db2# until trireme history | grep -q ' address '; do sleep 0.1; done"},
+	}, skip: []string{"db1# vi /etc/trireme/trireme.toml", "db1# systemctl restart trireme"}},
 
 	{page: "ops/large-transactions.md", hosts: "db1", cluster: "db1"},
 
@@ -246,7 +258,7 @@ func (h *hosts) awaitHealthy(n string) {
 		}
 		up := 0
 		for _, m := range v.Members {
-			if m.State == api.StateHealthy && m.Role != api.RoleLearner {
+			if m.State == api.StateHealthy && m.Role != api.RoleLearner && len(m.Warnings) == 0 {
 				up++
 			}
 		}
