@@ -28,6 +28,9 @@ type command struct {
 	client bool     // it is a MySQL client
 }
 
+// name is a command as the list of walks has it.
+func (c *command) name() string { return c.host + "# " + c.text }
+
 var (
 	commandLine = regexp.MustCompile(`^(\s*)([a-z]+\d#|\$) (.+)$`)
 	askedLine   = regexp.MustCompile(`to continue: (\S.*)$`)

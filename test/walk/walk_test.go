@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -144,6 +145,26 @@ var walks = []walk{
 // elsewhere puts what these hosts have in the place of what they do not have: a mysqld under its own name, a terminal.
 var elsewhere = strings.NewReplacer("$(pidof mysqld)", "$(pgrep -o -f defaults-file)", " -p ", " ")
 
+// TestWalksFit: what a walk says of a command is said of one that its page shows.
+func TestWalksFit(t *testing.T) {
+	for _, w := range walks {
+		p, err := readPage(filepath.Join("../../docs", w.page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := map[string]bool{"": true}
+		for _, c := range p.commands {
+			shown[c.name()] = true
+		}
+		said := slices.Concat(w.skip, w.fails, slices.Collect(maps.Keys(w.steps)), slices.Collect(maps.Keys(w.instead)))
+		for _, name := range said {
+			if !shown[name] {
+				t.Errorf("%s shows no %q", w.page, name)
+			}
+		}
+	}
+}
+
 // TestWalks follows the pages.
 func TestWalks(t *testing.T) {
 	needs.Long(t)
@@ -178,11 +199,11 @@ func (w *walk) follow(t *testing.T) {
 				h.mustRun("db1", "cat /root/.config/trireme/shop", ""))
 		}
 	}
-	joins := ""
+	joins, steps := "", maps.Clone(w.steps)
 	for _, c := range p.commands {
-		name := c.host + "# " + c.text
-		h.steps(w.steps[name])
-		delete(w.steps, name)
+		name := c.name()
+		h.steps(steps[name])
+		delete(steps, name)
 		if slices.Contains(w.skip, name) {
 			continue
 		}
@@ -220,7 +241,7 @@ func (w *walk) follow(t *testing.T) {
 		t.Errorf("%s:%d: %s prints\n%s\nand the page says\n%s", w.page, c.line+1, name, strings.Join(printed, "\n"),
 			strings.Join(want, "\n"))
 	}
-	h.steps(w.steps[""])
+	h.steps(steps[""])
 	if *paste {
 		if err := p.write(); err != nil {
 			t.Fatal(err)
