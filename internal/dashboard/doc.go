@@ -56,10 +56,9 @@
 //
 // A link to another node has this one ask that one, as a member, for a code for the holder of the session's token. It
 // names only the token's id, and the other node finds in the committed settings who that is and what that one may. A
-// member may do all that an admin may, so it gains nothing by that. The code logs in once, within 20 s, by a button that
-// a person presses. Its session lasts no longer than the one that it comes from may, also after links there and
-// back.
-// A script of this page gets the link, so the content security policy needs no exception.
+// member may do all that an admin may, so it gains nothing by that. The code logs in once, within 20 s, by a button
+// that a person presses. Its session lasts no longer than the one that it comes from may, also after links there and
+// back. A script of this page gets the link, so the content security policy needs no exception.
 //
 // An action needs a token derived from the session and must come from this page by what the browser says of its origin.
 // The content security policy allows nothing inline and nothing from elsewhere; html/template escapes what nodes,

@@ -249,23 +249,22 @@ func (p *period) charts() []figure {
 
 // cores is how many CPUs a process of each node kept busy.
 func (p *period) cores(name string) []line {
-	return p.byNode(func(b *api.Interval) float64 {
-		ms, known := b.MySQL[name]
-		if !known {
-			return math.NaN()
-		}
-		return ratio(float64(ms)/1000, b.Seconds)
-	})
+	return p.took(name, func(ms float64, b *api.Interval) float64 { return ratio(ms/1000, b.Seconds) })
 }
 
 // memory of a process of each node.
 func (p *period) memory(name string) []line {
+	return p.took(name, func(n float64, _ *api.Interval) float64 { return n / mib })
+}
+
+// took is of what a process of each node took; nothing where it was not recorded.
+func (p *period) took(name string, of func(n float64, b *api.Interval) float64) []line {
 	return p.byNode(func(b *api.Interval) float64 {
 		n, known := b.MySQL[name]
 		if !known {
 			return math.NaN()
 		}
-		return float64(n) / mib
+		return of(float64(n), b)
 	})
 }
 

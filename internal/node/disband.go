@@ -367,8 +367,8 @@ func (n *Node) stillTerm(term uint64) error {
 	return nil
 }
 
-// plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, or the leader is lost, it
-// is judged, and fed, again.
+// plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, or the leader is lost,
+// it is judged, and fed, again.
 func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
 	n.mu.Lock()
 	s := n.lives.Status()

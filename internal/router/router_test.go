@@ -465,7 +465,7 @@ func TestHold(t *testing.T) {
 	eventually(t, "held", func() bool { return r.Stats().RW.Held == 1 })
 	open.echo("an open connection is not touched")
 	dial(t, r.ROAddr()).greeting() // reads go on
-	r.SetView(View{RW: &ta})       // same leader: whoever waits looks at it, and waits again
+	r.SetView(View{RW: &ta})       // same leader: who waits looks at it, and waits again
 	eventually(t, "still held", func() bool { return r.Stats().RW.Held == 1 })
 	r.SetView(View{}) // no leader for a moment
 	r.SetView(View{RW: &tb})

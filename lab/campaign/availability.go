@@ -141,8 +141,8 @@ func (b *batch) mended(ctx context.Context) {
 	b.hurts = slices.DeleteFunc(b.hurts, func(h hurt) bool { return !h.to.IsZero() && now.Sub(h.to) > 2*mendLimit })
 }
 
-// overdue says whether a recovery has lasted too long to count. A copy begins again when its donor is hit, and so does its
-// time, at the end of each other fault.
+// overdue says whether a recovery has lasted too long to count. A copy begins again when its donor is hit, and so does
+// its time, at the end of each other fault.
 func (h *hurt) overdue(hurts []hurt, now time.Time) bool {
 	since := h.from
 	for _, other := range hurts {

@@ -192,9 +192,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveWithoutItsLeader: the leader dies when all others are ready to be its plain replicas. The one that leads then,
-// and follows it again later, has the feed back: from the old leader's mysqld it would read what Raft does not have (S3,
-// S5).
+// TestLeaveWithoutItsLeader: the leader dies when all others are ready to be its plain replicas. The one that leads
+// then, and follows it again later, has the feed back: from the old leader's mysqld it would read what Raft does not
+// have (S3, S5).
 func TestLeaveWithoutItsLeader(t *testing.T) {
 	t.Parallel()
 	c := leaseTagged(t)

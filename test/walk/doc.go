@@ -4,9 +4,9 @@
 //
 //	docs/ops/*.md -> commands in order -> emulated hosts -> output -> compared, or pasted
 //
-// A host is a network namespace, a root file system (an overlay of this machine's, in memory), processes and a host name
-// of its own. systemctl there is this program under another name: it runs the one unit that there is, as its file says
-// (Type=notify, Restart=on-failure, RestartPreventExitStatus=4). So is ssh.
+// A host is a network namespace, a root file system (an overlay of this machine's, in memory), processes and a host
+// name of its own. systemctl there is this program under another name: it runs the one unit that there is, as its file
+// says (Type=notify, Restart=on-failure, RestartPreventExitStatus=4). ssh is this program as well.
 //
 // A page's code blocks are taken for what a terminal shows:
 //

@@ -90,7 +90,8 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	h := &hosts{t: t, pid: map[string]int{}}
 	for _, name := range names {
 		cmd := exec.Command("/bin/bash", "-c", first)
-		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NAME="+name, "NAMES="+all.String(), "SELF="+self, "UNIT="+unit, "HOST_PATH="+hostPath,
+		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NAME="+name, "NAMES="+all.String(),
+			"SELF="+self, "UNIT="+unit, "HOST_PATH="+hostPath,
 			"TRIREME="+testkit.Program(t, testkit.Trireme), "MYSQL="+filepath.Dir(filepath.Dir(bin.Path)))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
 			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS}

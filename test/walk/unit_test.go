@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/lab/poll"
 	"trireme/lab/testkit"
 )
 
@@ -139,18 +141,14 @@ func startUnit() error {
 	if err := os.WriteFile(unitPID, []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for {
-		if _, err := os.Stat(unitReady); err == nil {
-			return nil
+	ctx, ended := context.WithCancel(context.Background())
+	go func() { _ = cmd.Wait(); ended() }()
+	return poll.Until(ctx, func(context.Context) error {
+		if _, err := os.Stat(unitReady); err != nil {
+			return fmt.Errorf("the unit has ended before it was ready; its log is %s", unitLog)
 		}
-		select {
-		case err := <-ended:
-			return fmt.Errorf("the unit has ended: %v; its log is %s", err, unitLog)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 func stopUnit() error {
@@ -161,10 +159,12 @@ func stopUnit() error {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		return err
 	}
-	for runningUnit() == pid {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return nil
+	return poll.Until(context.Background(), func(context.Context) error {
+		if runningUnit() == pid {
+			return errors.New("the unit runs")
+		}
+		return nil
+	})
 }
 
 // runUnit runs `trireme node` as its unit file says.
@@ -209,6 +209,6 @@ func runUnit() error {
 		if stopped || err == nil || cmd.ProcessState.ExitCode() == 4 {
 			return err
 		}
-		time.Sleep(time.Second)
+		_ = poll.Pause(context.Background(), time.Second) // RestartSec
 	}
 }

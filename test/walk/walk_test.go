@@ -2,6 +2,7 @@ package walk
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -10,10 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"trireme/internal/api"
 	"trireme/lab/needs"
+	"trireme/lab/poll"
 )
 
 var paste = flag.Bool("paste", false, "put what is printed into the pages")
@@ -22,7 +23,8 @@ var paste = flag.Bool("paste", false, "put what is printed into the pages")
 type walk struct {
 	page  string // in docs
 	hosts string // their names
-	// cluster are those of them that are a healthy cluster when the page begins; db1 leads. A name with an l is a logger's.
+	// cluster are those of them that are a healthy cluster when the page begins; db1 leads. A name that begins with l is
+	// a logger's.
 	cluster string
 	// steps are what the page leaves to the reader, by the command before which it is done, once ("": at the end):
 	//	HOST# COMMAND    is run until its end
@@ -50,7 +52,8 @@ func join(host string, role ...string) []string {
 // Steps of several pages.
 const (
 	account = `db1# trireme mysql <<<"CREATE DATABASE shop; CREATE USER shop IDENTIFIED BY 'secret'; ` +
-		`GRANT ALL ON shop.* TO shop; CREATE TABLE shop.stock (id INT PRIMARY KEY, n INT); INSERT INTO shop.stock VALUES (7, 1)"`
+		`GRANT ALL ON shop.* TO shop; CREATE TABLE shop.stock (id INT PRIMARY KEY, n INT); ` +
+		`INSERT INTO shop.stock VALUES (7, 1)"`
 	powerOff = "# kill -9 -1" // of a host
 )
 
@@ -68,7 +71,8 @@ var walks = []walk{
 				`UPDATE shop.stock SET n = n - 1 WHERE id = 7;'; exec sleep 1000) | ` +
 				`mysql -h db1 -P 6446 -u shop -psecret; } >/dev/null 2>&1 </dev/null & ` +
 				`until trireme switchover --dry-run | grep -q 'changed: UPDATE'; do sleep 0.1; done`},
-		"db1# trireme failover --to db2": {"healthy 3", "db1# trireme switchover --to db1", "healthy 3", "db1" + powerOff,
+		"db1# trireme failover --to db2": {"healthy 3", "db1# trireme switchover --to db1", "healthy 3",
+			"db1" + powerOff,
 			"db2# until trireme status | grep -q 'NO LEADER'; do sleep 0.1; done"},
 		"db1# trireme config edit weight.db1=200 weight.db3=0": {"db1# systemctl start trireme", "healthy 3",
 			"db1# trireme resume", "db1# trireme config edit weight.db3=100"},
@@ -86,8 +90,10 @@ var walks = []walk{
 
 	{page: "ops/quorum-lost.md", hosts: "db1 db2 l3 db4 db5", cluster: "db1 db2 l3 db4 db5", steps: map[string][]string{
 		"db2# trireme status": {account, "db1" + powerOff, "db4" + powerOff, "db5" + powerOff,
-			"db2# until trireme status | grep -q 'hears 2 of 5 voters' && trireme status | grep -q '^db2.*healthy'; do sleep 0.1; done"},
-	}, skip: []string{"db8# trireme force-quorum --voters db8,db9 --dry-run", "db8# trireme force-quorum --voters db8,db9",
+			"db2# until trireme status | grep -q 'hears 2 of 5 voters' && trireme status | grep -q '^db2.*healthy'; do " +
+				"sleep 0.1; done"},
+	}, skip: []string{"db8# trireme force-quorum --voters db8,db9 --dry-run",
+		"db8# trireme force-quorum --voters db8,db9",
 		"db1# trireme log dump --events --from 88211 /var/lib/trireme/raft",
 		"db1# mysqlbinlog --include-gtids=2f1c…:501-517 /var/lib/trireme/raft/*.log"},
 		fails: []string{"db2# trireme status"}},
@@ -95,7 +101,8 @@ var walks = []walk{
 	{page: "ops/access.md", hosts: "db1", cluster: "db1"},
 
 	{page: "ops/certificates.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", steps: map[string][]string{
-		"db1# trireme cert revoke db2": {"healthy 3", "db1# trireme switchover --to db3 || true", "healthy 3"}, // no leader's
+		// no leader's are revoked
+		"db1# trireme cert revoke db2": {"healthy 3", "db1# trireme switchover --to db3 || true", "healthy 3"},
 		"db1# trireme cert new-ca":     {"db1# trireme remove db2", "healthy 2"},
 	}, skip: []string{
 		"db1# trireme cert revoke 21ce35546243ad468c1116d419eb145c",
@@ -104,9 +111,10 @@ var walks = []walk{
 		"db3# trireme cert renew && systemctl start trireme"}},
 
 	{page: "ops/backup.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", steps: map[string][]string{
-		"db2# trireme backup list /mnt/backup/shop": {account, `db2# mkdir -p /mnt/backup /mnt/scratch; setsid trireme backup ` +
-			`--to /mnt/backup/shop --follow >/tmp/backup.log 2>&1 </dev/null & ` +
-			`until trireme backup list /mnt/backup/shop 2>/dev/null | grep -q 'Z to 2'; do sleep 0.2; done`},
+		"db2# trireme backup list /mnt/backup/shop": {account,
+			`db2# mkdir -p /mnt/backup /mnt/scratch; setsid trireme backup ` +
+				`--to /mnt/backup/shop --follow >/tmp/backup.log 2>&1 </dev/null & ` +
+				`until trireme backup list /mnt/backup/shop 2>/dev/null | grep -q 'Z to 2'; do sleep 0.2; done`},
 	}, skip: []string{"db2# trireme backup --to /mnt/backup/shop --follow", "db3# trireme backup --to /mnt/backup/shop",
 		"db2# cp /usr/share/doc/trireme/examples/trireme-backup* /etc/systemd/system/",
 		"db2# vi /etc/systemd/system/trireme-backup*", "db2# systemctl daemon-reload",
@@ -271,11 +279,14 @@ func (h *hosts) steps(steps []string) {
 // awaitHealthy waits until n nodes, and no others, are healthy and have their roles.
 func (h *hosts) awaitHealthy(n string) {
 	h.t.Helper()
-	for deadline := time.Now().Add(2 * commandLimit); ; time.Sleep(200 * time.Millisecond) {
-		var v api.ClusterView
+	err := poll.Within(h.t.Context(), 2*commandLimit, n+" healthy nodes", func(context.Context) error {
 		out, err := h.run("db1", "trireme status --json", "")
-		if err == nil {
-			err = json.Unmarshal([]byte(out), &v)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		var v api.ClusterView
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			return err
 		}
 		up := 0
 		for _, m := range v.Members {
@@ -284,13 +295,14 @@ func (h *hosts) awaitHealthy(n string) {
 			}
 		}
 		safe := up < 3 || v.Failover.To != "" || v.Pause != nil
-		if err == nil && fmt.Sprint(up) == n && len(v.Members) == up && v.Leader != "" && safe {
-			return
-		}
-		if time.Now().After(deadline) {
+		if fmt.Sprint(up) != n || len(v.Members) != up || v.Leader == "" || !safe {
 			text, _ := h.run("db1", "trireme status", "")
-			h.t.Fatalf("%d nodes are healthy, not %s: %v\n%s", up, n, err, text)
+			return fmt.Errorf("there are %d:\n%s", up, text)
 		}
+		return nil
+	})
+	if err != nil {
+		h.t.Fatal(err)
 	}
 }
 

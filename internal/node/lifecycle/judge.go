@@ -201,8 +201,8 @@ func (l *Life) RestartFeed(ctx context.Context) error {
 var errStays = errors.New("its mysqld was restarted, or judged again, meanwhile")
 
 // LeaveFeed ends replication from the feed, and points the receiver at a plain source for the next start of mysqld. The
-// status says Leave: such a mysqld is not promoted, and must not replicate from there as long as the cluster exists (S3,
-// S5). Only a judgement brings the feed back.
+// status says Leave: such a mysqld is not promoted, and must not replicate from there as long as the cluster exists
+// (S3, S5). Only a judgement brings the feed back.
 func (l *Life) LeaveFeed(ctx context.Context, ch mysqld.Channel) error {
 	l.channel.Lock()
 	defer l.channel.Unlock()

@@ -160,8 +160,8 @@ func (ms *Members) Start() {
 	ms.setPeers()
 }
 
-// setPeers tells the transport of the members in the settings in force: they may be newer than those whose adoption ends
-// here.
+// setPeers tells the transport of the members in the settings in force: they may be newer than those whose adoption
+// ends here.
 func (ms *Members) setPeers() {
 	ms.linking.Lock()
 	defer ms.linking.Unlock()
