@@ -30,50 +30,75 @@ const (
 
 // commands is the command line. Each field with a Run method is one verb.
 type commands struct {
-	Node       nodeCmd       `cmd:"" help:"Run the daemon of this node in the foreground."`
-	Router     routerCmd     `cmd:"" help:"Run the router alone, on a host without a node."`
-	Init       initCmd       `cmd:"" help:"Make the first node of a new cluster."`
-	Join       joinCmd       `cmd:"" help:"Make a node and join it to a running cluster."`
-	Leave      leaveCmd      `cmd:"" help:"End the cluster: its servers become a plain source and replicas."`
-	Adopt      adoptCmd      `cmd:"" help:"Turn a running MySQL server into a node, with its data, in place."`
-	Add        addCmd        `cmd:"" help:"Invite a node: make a one-time join token."`
-	Remove     removeCmd     `cmd:"" help:"Remove a node from the cluster, dead or alive. The leader hands over first."`
-	Reinit     reinitCmd     `cmd:"" help:"Delete a node's MySQL data and copy another node's."`
-	Promote    promoteCmd    `cmd:"" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
-	Demote     demoteCmd     `cmd:"" help:"Take a node's vote. It keeps its data and follows. The leader hands over first."`
-	Delay      delayCmd      `cmd:"" help:"Show a delayed learner, or stop it at a transaction, for example before a wrong DELETE."`
-	MySQL      mysqlCmd      `cmd:"" name:"mysql" help:"Open a MySQL client at this host's node as trireme_admin, to make the first account for example."`
-	Status     statusCmd     `cmd:"" help:"Show all nodes; any node answers."`
-	Topology   topologyCmd   `cmd:"" help:"Draw who gets the log from whom: leader, followers, loggers, learners."`
-	Dashboard  dashboardCmd  `cmd:"" help:"Print a link to the dashboard that logs in once."`
-	Switchover switchoverCmd `cmd:"" help:"Move leadership to another node, as planned."`
-	Restart    restartCmd    `cmd:"" help:"Restart all nodes, one after the other, the leader last."`
-	Upgrade    upgradeCmd    `cmd:"" help:"Upgrade Trireme or MySQL on all nodes, one after the other, the leader last."`
-	Failover   failoverCmd   `cmd:"" help:"Move leadership without the leader's help, when it is sick, or lost during a pause."`
-	WhyNot     whyNotCmd     `cmd:"" help:"Say why a node is not, or could not be, the leader."`
-	Pause      pauseCmd      `cmd:"" help:"Switch automatic failover off; fences stay on."`
-	Resume     resumeCmd     `cmd:"" help:"Switch automatic failover on again."`
-	History    historyCmd    `cmd:"" help:"Show what happened: elections, failovers, fences, rejoins."`
-	Report     reportCmd     `cmd:"" help:"Draw a page about a period: load, what commits and sessions waited for, statements, lag, elections."`
-	Void       voidCmd       `cmd:"" help:"Declare void a committed entry that no node can apply: it does nothing on any node, and its changes are lost."`
-	ForceApply forceApplyCmd `cmd:"" name:"force-apply" help:"Have all nodes apply, without foreign key checks, a committed entry that no node can apply."`
-	Force      forceCmd      `cmd:"" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
-	Backup     backupCmd     `cmd:"" help:"Keep copies of the data, and every committed change after them, outside the cluster."`
-	Restore    restoreCmd    `cmd:"" help:"Restore a server from a backup, as the cluster was at any moment."`
-	Check      checkCmd      `cmd:"" help:"Compare the data of all nodes, byte by byte, while they run; repair on command."`
-	Advise     adviseCmd     `cmd:"" help:"Report what prevents parallel apply and prolongs a failover, what it costs and what to do."`
-	Log        logCmd        `cmd:"" help:"Read a raft log on disk; no daemon or mysqld is needed."`
-	Config     configCmd     `cmd:"" help:"Show and change the cluster's settings; check a node's file."`
-	Token      tokenCmd      `cmd:"" help:"Tokens of people and programs, each with a role: make, list and remove them."`
-	Cert       certCmd       `cmd:"" help:"Certificates: show or renew this node's, issue others."`
-	VIP        vipCmd        `cmd:"" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
-	Demo       demoCmd       `cmd:"" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
-	Guard      guardCmd      `cmd:"" hidden:""`
-	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
-	Complete   completeCmd   `cmd:"" hidden:""`
-	Manual     manualCmd     `cmd:"" hidden:""`
-	Version    versionCmd    `cmd:"" help:"Show the version."`
+	Init  initCmd  `cmd:"" group:"make" help:"Make the first node of a new cluster."`
+	Join  joinCmd  `cmd:"" group:"make" help:"Make a node and join it to a running cluster."`
+	Adopt adoptCmd `cmd:"" group:"make" help:"Turn a running MySQL server into a node, with its data, in place."`
+	MySQL mysqlCmd `cmd:"" group:"make" name:"mysql" help:"Open a MySQL client at this host's node as trireme_admin, to make the first account for example."`
+
+	Status    statusCmd    `cmd:"" group:"see" help:"Show all nodes; any node answers."`
+	Topology  topologyCmd  `cmd:"" group:"see" help:"Draw who gets the log from whom: leader, followers, loggers, learners."`
+	Dashboard dashboardCmd `cmd:"" group:"see" help:"Print a link to the dashboard that logs in once."`
+	WhyNot    whyNotCmd    `cmd:"" group:"see" help:"Say why a node is not, or could not be, the leader."`
+	History   historyCmd   `cmd:"" group:"see" help:"Show what happened: elections, failovers, fences, rejoins."`
+	Report    reportCmd    `cmd:"" group:"see" help:"Draw a page about a period: load, what commits and sessions waited for, statements, lag, elections."`
+	Check     checkCmd     `cmd:"" group:"see" help:"Compare the data of all nodes, byte by byte, while they run; repair on command."`
+	Advise    adviseCmd    `cmd:"" group:"see" help:"Report what prevents parallel apply and prolongs a failover, what it costs and what to do."`
+
+	Switchover switchoverCmd `cmd:"" group:"lead" help:"Move leadership to another node, as planned."`
+	Failover   failoverCmd   `cmd:"" group:"lead" help:"Move leadership without the leader's help, when it is sick, or lost during a pause."`
+	Pause      pauseCmd      `cmd:"" group:"lead" help:"Switch automatic failover off; fences stay on."`
+	Resume     resumeCmd     `cmd:"" group:"lead" help:"Switch automatic failover on again."`
+
+	Add     addCmd     `cmd:"" group:"members" help:"Invite a node: make a one-time join token."`
+	Remove  removeCmd  `cmd:"" group:"members" help:"Remove a node from the cluster, dead or alive. The leader hands over first."`
+	Reinit  reinitCmd  `cmd:"" group:"members" help:"Delete a node's MySQL data and copy another node's."`
+	Promote promoteCmd `cmd:"" group:"members" help:"Give learners a vote, once they have caught up; others may lose theirs at that moment."`
+	Demote  demoteCmd  `cmd:"" group:"members" help:"Take a node's vote. It keeps its data and follows. The leader hands over first."`
+	Delay   delayCmd   `cmd:"" group:"members" help:"Show a delayed learner, or stop it at a transaction, for example before a wrong DELETE."`
+	Leave   leaveCmd   `cmd:"" group:"members" help:"End the cluster: its servers become a plain source and replicas."`
+
+	Restart restartCmd `cmd:"" group:"restart" help:"Restart all nodes, one after the other, the leader last."`
+	Upgrade upgradeCmd `cmd:"" group:"restart" help:"Upgrade Trireme or MySQL on all nodes, one after the other, the leader last."`
+
+	Backup  backupCmd  `cmd:"" group:"backup" help:"Keep copies of the data, and every committed change after them, outside the cluster."`
+	Restore restoreCmd `cmd:"" group:"backup" help:"Restore a server from a backup, as the cluster was at any moment."`
+
+	Config configCmd `cmd:"" group:"settings" help:"Show and change the cluster's settings; check a node's file."`
+	Token  tokenCmd  `cmd:"" group:"settings" help:"Tokens of people and programs, each with a role: make, list and remove them."`
+	Cert   certCmd   `cmd:"" group:"settings" help:"Certificates: show or renew this node's, issue others."`
+	VIP    vipCmd    `cmd:"" group:"settings" name:"vip" help:"Virtual IP addresses on this host: what would fail."`
+
+	Force      forceCmd      `cmd:"" group:"repair" name:"force-quorum" help:"Make a cluster out of the survivors of a lost majority. May lose data."`
+	Void       voidCmd       `cmd:"" group:"repair" help:"Declare void a committed entry that no node can apply: it does nothing on any node, and its changes are lost."`
+	ForceApply forceApplyCmd `cmd:"" group:"repair" name:"force-apply" help:"Have all nodes apply, without foreign key checks, a committed entry that no node can apply."`
+	Log        logCmd        `cmd:"" group:"repair" help:"Read a raft log on disk; no daemon or mysqld is needed."`
+
+	Node       nodeCmd       `cmd:"" group:"run" help:"Run the daemon of this node in the foreground."`
+	Router     routerCmd     `cmd:"" group:"run" help:"Run the router alone, on a host without a node."`
+	Demo       demoCmd       `cmd:"" group:"run" help:"Run a whole cluster on this machine, with load, faults and a verdict."`
+	Completion completionCmd `cmd:"" group:"run" help:"Print the completion script of a shell."`
+	Version    versionCmd    `cmd:"" group:"run" help:"Show the version."`
+
+	Guard    guardCmd    `cmd:"" hidden:""`
+	Complete completeCmd `cmd:"" hidden:""`
+	Manual   manualCmd   `cmd:"" hidden:""`
 }
+
+const description = "Turns ordinary MySQL servers into one self-healing database. To begin: trireme init, or trireme demo to " +
+	"try it on this machine. The pages are in /usr/share/doc/trireme, `man trireme-VERB` explains a verb."
+
+// groups are the headings of verbs in `trireme --help`, by their keys.
+var groups = kong.ExplicitGroups([]kong.Group{
+	{Key: "make", Title: "Make a cluster (`trireme add` invites the other nodes):"},
+	{Key: "see", Title: "See how it is:"},
+	{Key: "lead", Title: "Move leadership:"},
+	{Key: "members", Title: "Add, remove and change nodes:"},
+	{Key: "restart", Title: "Restart and upgrade without an outage:"},
+	{Key: "backup", Title: "Back up and restore:"},
+	{Key: "settings", Title: "Settings, tokens, certificates, virtual addresses:"},
+	{Key: "repair", Title: "Repair what does not repair itself (some of these lose data):"},
+	{Key: "run", Title: "Programs:"},
+})
 
 // env is what every verb needs besides its own flags.
 type env struct {
@@ -131,7 +156,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 		args = []string{"version"}
 	}
 	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: cli.AsksJSON(args)}
-	return cli.Program{Name: "trireme", Description: "Turns ordinary MySQL servers into one self-healing database.",
-		Commands: new(commands), Env: e, Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out,
+	return cli.Program{Name: "trireme", Description: description,
+		Commands: new(commands), Options: []kong.Option{groups}, Env: e, Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out,
 		ErrOut: errOut}.Run(args)
 }

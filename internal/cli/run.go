@@ -23,6 +23,7 @@ type Program struct {
 	Description string
 	Commands    any                     // each field with a Run method is one verb
 	Env         any                     // what Run methods get
+	Options     []kong.Option           // more about the commands, such as titles of their groups
 	Declared    func(*kong.Application) // is given the declarations before a verb runs
 	Report      func(error) int         // prints an error, and gives the exit code
 	Out, ErrOut io.Writer
@@ -31,16 +32,20 @@ type Program struct {
 // Run parses a command line, runs its verb and returns the exit code.
 func (p Program) Run(args []string) int {
 	exited := -1
-	parser, err := kong.New(p.Commands, kong.Name(p.Name), kong.Description(p.Description), kong.Writers(p.Out, p.ErrOut),
+	options := append([]kong.Option{kong.Name(p.Name), kong.Description(p.Description), kong.Writers(p.Out, p.ErrOut),
 		kong.Exit(func(code int) { exited = code }), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Bind(p.Env), Durations)
+		kong.Bind(p.Env), Durations}, p.Options...)
+	parser, err := kong.New(p.Commands, options...)
 	if err != nil {
 		fmt.Fprintf(p.ErrOut, "%s: %v\n", p.Name, err)
 		return api.ExitCode(err)
 	}
 	p.Declared(parser.Model)
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(args[1:len(args):len(args)], "--help")
 	}
 	kctx, err := parser.Parse(args)
 	if exited >= 0 { // --help

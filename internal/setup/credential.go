@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 )
 
@@ -77,9 +78,8 @@ func (c Credential) free(dir string) (err error) {
 	if old, err := LoadCredential(path); err == nil && old.Throwaway && c.Throwaway {
 		return nil
 	}
-	return fmt.Errorf(
-		"%s is the credential of another cluster of the name %q; choose another name (--cluster), or move it away", path,
-		c.Cluster)
+	return api.Errorf(api.KindFailed, "%s is the credential of another cluster of the name %q", path, c.Cluster).
+		With("if that cluster is gone, move the file away; else choose another name with --cluster")
 }
 
 // LoadCredential reads what Save wrote, or a file that holds nothing but the token.

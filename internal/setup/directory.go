@@ -38,12 +38,12 @@ func openDirectory(path string) (*directory, error) {
 		// mysqld's user comes through those above
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Mkdir(path, 0o700)); err != nil {
 			d.undo()
-			return nil, fmt.Errorf("making the node's directory: %w", err)
+			return nil, refused("making the node's directory", err)
 		}
 		return d, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the node's directory: %w", err)
+		return nil, refused("the node's directory", err)
 	}
 	for _, e := range entries {
 		if e.Name() != "lost+found" {
@@ -51,9 +51,18 @@ func openDirectory(path string) (*directory, error) {
 		}
 	}
 	if err := os.Chmod(path, 0o700); err != nil {
-		return nil, fmt.Errorf("the node's directory: %w", err)
+		return nil, refused("the node's directory", err)
 	}
 	return &directory{path: path}, nil
+}
+
+// refused says what to do where the account may not do what is in doing.
+func refused(doing string, err error) error {
+	err = fmt.Errorf("%s: %w", doing, err)
+	if !errors.Is(err, fs.ErrPermission) || os.Geteuid() == 0 {
+		return err
+	}
+	return api.Errorf(api.KindFailed, "%v", err).With("run this as root, or give a directory of your own with --dir")
 }
 
 // firstMissing is the topmost part of path that does not exist.
@@ -84,7 +93,7 @@ func occupied(path string) error {
 	switch {
 	case err == nil:
 		return api.Errorf(api.KindAlready, "%s belongs to node %q of cluster %q already", path, id.Name, id.Cluster).
-			With("start it with: trireme node --config %s", config.SettingsFile(path))
+			With("start it: %s; to make another node in its place, first move %s away", starts(path), parts(path))
 	case exists(filepath.Join(path, "ibdata1")) || exists(filepath.Join(path, "mysql.ibd")):
 		return api.Errorf(api.KindNotEmpty, "%s is the data directory of a MySQL server", path).
 			With("give a new directory, the node makes its own below it")
@@ -92,6 +101,22 @@ func occupied(path string) error {
 		return api.Errorf(api.KindNotEmpty, "%s is not empty", path).
 			With("give a directory that does not exist or has nothing in it")
 	}
+}
+
+// starts is the command that starts the node in path.
+func starts(path string) string {
+	if file := config.SettingsFile(path); filepath.Dir(file) == path {
+		return "trireme node --config " + file
+	}
+	return "systemctl start trireme"
+}
+
+// parts are the places of a node's files.
+func parts(path string) string {
+	if file := config.SettingsFile(path); filepath.Dir(file) != path {
+		return path + " and " + file
+	}
+	return path
 }
 
 func exists(path string) bool {

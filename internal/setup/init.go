@@ -68,9 +68,6 @@ func Begin(opts InitOptions) (*Draft, error) {
 		return nil, err
 	}
 	cred.Throwaway = opts.Throwaway
-	if err := cred.free(opts.CredentialDir); err != nil {
-		return nil, err
-	}
 	if opts.Secrets != nil {
 		c.secrets = *opts.Secrets
 	}
@@ -78,7 +75,11 @@ func Begin(opts InitOptions) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := dir.openTo(n.MySQL.OSUser); err != nil {
+	err = cred.free(opts.CredentialDir) // after the directory: most often its own cluster's is there
+	if err == nil {
+		err = dir.openTo(n.MySQL.OSUser)
+	}
+	if err != nil {
 		dir.undo()
 		return nil, err
 	}

@@ -98,7 +98,8 @@ func TestRefusedDirectories(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "file")
 	write(t, plain)
 	for dir, want := range map[string]string{
-		n.Dir:         `belongs to node "n1" of cluster "c1" already`,
+		n.Dir: `belongs to node "n1" of cluster "c1" already; start it: trireme node --config ` + n.Dir +
+			"/trireme.toml; to make another node in its place, first move " + n.Dir + " away",
 		occupied:      "is not empty",
 		datadir:       "data directory of a MySQL server",
 		plain:         "not a directory",
@@ -121,6 +122,25 @@ func TestRefusedDirectories(t *testing.T) {
 	}
 	if _, err := Init(InitOptions{Node: settings("n9", fresh, 21000), CredentialDir: t.TempDir()}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTwice: whose init was repeated is told of the node, not of the credential that the first one left.
+func TestTwice(t *testing.T) {
+	dir := t.TempDir() + "/n1"
+	opts := InitOptions{Node: settings("n1", dir, 21000), CredentialDir: t.TempDir()}
+	if _, err := Init(opts); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Init(opts); err == nil || !strings.Contains(err.Error(), "belongs to node") {
+		t.Error(err)
+	}
+	opts.Node = settings("n1", t.TempDir()+"/n1", 21000)
+	if _, err := Init(opts); err == nil || !strings.Contains(err.Error(), "if that cluster is gone, move the file away") {
+		t.Error(err)
+	}
+	if _, err := os.Stat(opts.Node.Dir); err == nil {
+		t.Error("a refused directory was made")
 	}
 }
 
