@@ -21,7 +21,7 @@ import (
 
 // remote is the flags of every verb that talks to a cluster.
 type remote struct {
-	API       string `placeholder:"URL" env:"TRIREME_API" help:"Node to talk to: host:port, or https://host:port. Default: the local node."`
+	API       string `placeholder:"URL" env:"TRIREME_API" help:"Node to talk to: host:port, or https://host:port; a port of 8008 may be left out. Default: the local node."`
 	Cluster   string `placeholder:"NAME" env:"TRIREME_CLUSTER" help:"Whose credential in ~/.config/trireme to use when there are several."`
 	TokenFile string `placeholder:"FILE" help:"File with the credential to use. Default: $TRIREME_TOKEN, then ~/.config/trireme/CLUSTER."`
 	CA        string `name:"cluster-ca" placeholder:"FILE" env:"TRIREME_CA" help:"The cluster's CA (trireme cert ca --pem), for a token that comes without it."`
@@ -77,6 +77,7 @@ func (r remote) choose(ctx context.Context, control bool) (target, error) {
 	}
 	addrs := r.addresses(creds)
 	var untrusted error
+	var silent silentNode
 	var disowned target
 	for _, addr := range addrs {
 		t, err := prove(ctx, addr, creds)
@@ -89,7 +90,7 @@ func (r remote) choose(ctx context.Context, control bool) (target, error) {
 			continue
 		}
 		switch {
-		case errors.Is(err, errSilentNode):
+		case errors.As(err, &silent):
 		case !control && plainAllowed(r.API, addr):
 			return target{base: "http://" + addr}, nil
 		default:
@@ -102,16 +103,39 @@ func (r remote) choose(ctx context.Context, control bool) (target, error) {
 	if untrusted != nil {
 		return target{}, untrusted
 	}
-	return target{}, api.Errorf(api.KindUnreachable, "no node answers at %s", strings.Join(addrs, ", ")).
-		With("if a node is set up on this host, start it: `systemctl start trireme`; else name a node with --api URL or TRIREME_API")
+	why := ""
+	if r.API != "" && silent.error != nil {
+		why = ": " + silent.Error()
+	}
+	return target{}, api.Errorf(api.KindUnreachable, "no node answers at %s%s", strings.Join(addrs, ", "), why).
+		With("%s", r.whereToAsk())
 }
 
-var errSilentNode = errors.New("nothing answers")
+// whereToAsk is the advice of one who was not answered.
+func (r remote) whereToAsk() string {
+	if r.API != "" {
+		return "check the name and the port (that of the API: 8008), and that the daemon runs there; " +
+			"any other node can answer too"
+	}
+	_, err := os.Stat(defaultConfigFile())
+	switch {
+	case err == nil:
+		return "start the node of this host: `systemctl start trireme`; or name another one with --api URL or TRIREME_API"
+	case errors.Is(err, fs.ErrNotExist):
+		return "this host has no node: make one with `trireme init` or `trireme join`, or name a node elsewhere with " +
+			"--api URL or TRIREME_API"
+	}
+	return "if a node is set up on this host, start it: `systemctl start trireme`; else name a node with --api URL or " +
+		"TRIREME_API"
+}
+
+// silentNode is the error of a node that cannot be reached.
+type silentNode struct{ error }
 
 // prove has a node show a certificate that the CA of one of the credentials has signed. Nothing is sent before that.
 func prove(ctx context.Context, addr string, creds []setup.Credential) (target, error) {
-	if !answers(ctx, addr) {
-		return target{}, errSilentNode
+	if err := reach(ctx, addr); err != nil {
+		return target{}, silentNode{err}
 	}
 	err := errors.New("no CA is known here")
 	for _, c := range creds {
@@ -165,7 +189,7 @@ func (r remote) localTarget(ctx context.Context) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	_, addr, _ := strings.Cut(api.BaseURL(cmp.Or(r.API, listensAt(n))), "://")
+	addr := hostPort(cmp.Or(r.API, listensAt(n)))
 	cred := setup.Credential{Cluster: n.Cluster, Token: secrets.APIToken, CA: string(ca), API: []string{n.API.Advertise}}
 	t := target{base: "https://" + addr, cred: cred, trust: pki.FilesTLS(n.TLSDir())}
 	if r.API == "" {
@@ -271,8 +295,7 @@ func (r remote) knownCA() (string, error) {
 // addresses to try, host:port.
 func (r remote) addresses(creds []setup.Credential) []string {
 	if r.API != "" {
-		_, addr, _ := strings.Cut(api.BaseURL(r.API), "://")
-		return []string{addr}
+		return []string{hostPort(r.API)}
 	}
 	addrs := []string{localNode()}
 	stored := slices.DeleteFunc(slices.Clone(creds), func(c setup.Credential) bool { return len(c.API) == 0 })
@@ -280,6 +303,15 @@ func (r remote) addresses(creds []setup.Credential) []string {
 		addrs = append(addrs, stored[0].API...)
 	}
 	return addrs
+}
+
+// hostPort is a node's address as --api names it. The port of a bare name is that of most nodes.
+func hostPort(named string) string {
+	_, addr, _ := strings.Cut(api.BaseURL(named), "://")
+	if _, _, err := net.SplitHostPort(addr); err != nil && !strings.Contains(named, "://") {
+		return net.JoinHostPort(strings.Trim(addr, "[]"), "8008")
+	}
+	return addr
 }
 
 // localNode is where the node of this host listens, by its settings if they can be read.
@@ -328,16 +360,16 @@ func (t target) remember(view api.ClusterView) {
 	_, _ = stored[i].Save("")
 }
 
-func answers(ctx context.Context, addr string) bool {
+// reach says why nothing answers at addr.
+func reach(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return false
+	if err == nil {
+		_ = conn.Close()
 	}
-	_ = conn.Close()
-	return true
+	return err
 }
 
 // noCredential says that none was found for what needs one.

@@ -47,8 +47,8 @@ func (c *dashboardCmd) Run(e *env) error {
 		return printJSON(e.out, map[string]any{"dashboard": page, "login": link, "seconds": code.Seconds})
 	}
 	fmt.Fprintln(e.out, link)
-	fmt.Fprintf(e.out, "This link logs in once, within %d seconds; %s is the dashboard from then on.\n", code.Seconds,
-		page)
+	fmt.Fprintf(e.out, "Open the link and press \"Log in\". It works once, within %d seconds.\n", code.Seconds)
+	fmt.Fprintf(e.out, "%s is the dashboard from then on.\n", page)
 	fmt.Fprintln(e.out,
 		"A browser that does not know the cluster's CA warns: `trireme dashboard --ca` prints its certificate.")
 	return nil

@@ -84,8 +84,8 @@ type commands struct {
 	Manual   manualCmd   `cmd:"" hidden:""`
 }
 
-const description = "Turns ordinary MySQL servers into one self-healing database. To begin: trireme init, or trireme demo to " +
-	"try it on this machine. The pages are in /usr/share/doc/trireme, `man trireme-VERB` explains a verb."
+const description = "Turns ordinary MySQL servers into one self-healing database. To begin: trireme init, or " +
+	"trireme demo to try it on this machine. The pages are in /usr/share/doc/trireme, `man trireme-VERB` explains a verb."
 
 // groups are the headings of verbs in `trireme --help`, by their keys.
 var groups = kong.ExplicitGroups([]kong.Group{
@@ -157,6 +157,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	e := &env{ctx: ctx, in: in, out: out, errOut: errOut, palette: paletteFor(out), json: cli.AsksJSON(args)}
 	return cli.Program{Name: "trireme", Description: description,
-		Commands: new(commands), Options: []kong.Option{groups}, Env: e, Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out,
+		Commands: new(commands), Options: []kong.Option{groups}, Env: e,
+		Declared: func(app *kong.Application) { e.app = app }, Report: e.report, Out: out,
 		ErrOut: errOut}.Run(args)
 }

@@ -10,13 +10,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/mysqld"
 )
 
 type mysqlCmd struct {
 	Config string   `type:"path" placeholder:"FILE" help:"Settings of this node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
-	Args   []string `arg:"" optional:"" help:"Options of the mysql client, after --; for example: -- -e 'SHOW DATABASES'."`
+	Args   []string `arg:"" optional:"" passthrough:"" help:"Options of the mysql client, for example: -e 'SHOW DATABASES'. After --, also those that trireme has itself (-h)."`
+}
+
+// options are the client's. The parser leaves a "--" before them in.
+func (c *mysqlCmd) options() []string {
+	if len(c.Args) > 0 && c.Args[0] == "--" {
+		return c.Args[1:]
+	}
+	return c.Args
 }
 
 // Run becomes the client. The password is in no argument and no file: the client reads it from memory of its own.
@@ -46,8 +55,27 @@ func (c *mysqlCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{client, fmt.Sprintf("--defaults-extra-file=/proc/self/fd/%d", fd)}, c.Args...)
+	if f, ok := e.in.(*os.File); ok && len(c.options()) == 0 && isTerminal(f) {
+		e.tellReadOnly(n)
+	}
+	args := append([]string{client, fmt.Sprintf("--defaults-extra-file=/proc/self/fd/%d", fd)}, c.options()...)
 	return os.NewSyscallError("execve "+client, unix.Exec(client, args, os.Environ()))
+}
+
+// tellReadOnly says where writes go while this host's node does not lead.
+func (e *env) tellReadOnly(n config.Node) {
+	r := remote{API: listensAt(n)}
+	view, err := ask(r, e, reads, (*api.Client).Cluster)
+	if err == nil && view.Leader != n.Name {
+		fmt.Fprintln(e.errOut, readOnlyText(n.Name, view.Leader))
+	}
+}
+
+func readOnlyText(name, leader string) string {
+	if leader == "" {
+		return fmt.Sprintf("%s is read-only: there is no leader now.", name)
+	}
+	return fmt.Sprintf("%s is read-only: %s leads. To write, run `trireme mysql` there.", name, leader)
 }
 
 // mysqlClient is the client of the MySQL that the node runs, or the one on PATH.

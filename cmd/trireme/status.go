@@ -203,7 +203,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if old := dashboard.BackupProblems(v.Backup); len(old) > 0 {
 		say("WARNING: the backup is old: " + strings.Join(old, "; "))
 	}
-	for i, step := range v.Steps() {
+	for i, step := range nextSteps(v) {
 		if i == 0 {
 			fmt.Fprintf(w, "\n%s (sections of ops/alerts.md in the documentation)\n", p.strong("What to do"))
 		}
@@ -211,6 +211,48 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 			fmt.Fprintln(w, line)
 		}
 	}
+}
+
+// nextSteps are the steps of v as the one who reads printStatus takes them: with names, and none too early.
+func nextSteps(v api.ClusterView) []api.Step {
+	steps := v.Steps()
+	var starting, data []string
+	voters, answering := 0, 0
+	for _, m := range v.Members {
+		if m.State == api.StateStarting || m.State == api.StateRecovering {
+			starting = append(starting, m.Name)
+		}
+		if m.MySQL != nil && m.Role != api.RoleLeader && m.Answers() {
+			data = append(data, m.Name)
+		}
+		if m.Raft.Voter {
+			voters++
+			if m.Answers() {
+				answering++
+			}
+		}
+	}
+	wait := ""
+	if v.Leader == "" && len(starting) > 0 {
+		wait = "wait some seconds for the start of " + strings.Join(starting, ", ") + "; if nothing changes: "
+	}
+	for i := range steps {
+		do := strings.Replace(steps[i].Do, " below", " above", 1) // where it is printed here
+		switch alert := steps[i].Alert; {
+		case alert == "TriremeNoFailover" && voters == 2 && answering == 2:
+			do = "add a voter: 2 survive no loss, 3 survive one: `trireme add NAME`"
+		case alert == "TriremeNoWrites" && v.Pause != nil && v.Doubt == "" && 2*answering > voters:
+			steps[i].Alert = "TriremePaused"
+			do = "have another node lead: `trireme resume`, or `trireme failover` during the pause"
+		case alert == "TriremeNoWrites" || alert == "TriremeNodeDown" && i == 0:
+			do = wait + do
+		}
+		if len(data) == 1 {
+			do = strings.ReplaceAll(do, "why-not NODE", "why-not "+data[0])
+		}
+		steps[i].Do = do
+	}
+	return steps
 }
 
 // noLeader is said of a cluster without a leader, or of one of which none is known.
@@ -318,7 +360,7 @@ func failoverText(f api.FailoverView) string {
 			f.HeavySeconds)
 	}
 	return fmt.Sprintf("a failover now: %s would lead in about %.1f s (%.1f s if the leader's host or link is lost)%s",
-		f.To, f.Seconds, f.HostLostSeconds, heavy)
+		f.To, max(f.Seconds, 0.1), f.HostLostSeconds, heavy)
 }
 
 // barWidth is that of a progress bar.

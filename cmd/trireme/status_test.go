@@ -254,6 +254,42 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// TestNextSteps: status names the nodes, and says to wait while one has just started.
+func TestNextSteps(t *testing.T) {
+	member := func(name, role, state string) api.MemberView {
+		return api.MemberView{Name: name, Role: role, State: state, MySQL: &api.MySQLView{}, Raft: api.RaftView{Voter: true}}
+	}
+	leads := member("n1", api.RoleLeader, api.StateHealthy)
+	follows := func(name, state string) api.MemberView { return member(name, api.RoleFollower, state) }
+	up, down, starting, fenced := api.StateHealthy, api.StateDown, api.StateStarting, api.StateFenced
+	doubt := "n2 has not heard from the cluster yet"
+	for name, c := range map[string]struct {
+		v    api.ClusterView
+		want string
+	}{
+		"the only node starts": {api.ClusterView{Members: []api.MemberView{follows("n1", starting)}},
+			"wait some seconds for the start of n1; if nothing changes: ask each data node why it does not lead: " +
+				"`trireme why-not n1`"},
+		"it has just joined": {api.ClusterView{Doubt: doubt, Members: []api.MemberView{follows("n1", down),
+			follows("n2", starting)}},
+			"wait some seconds for the start of n2; if nothing changes: on n1: `systemctl status trireme`, " +
+				"then `journalctl -u trireme -n 100`"},
+		"two voters": {api.ClusterView{Leader: "n1", Members: []api.MemberView{leads, follows("n2", up)}},
+			"add a voter: 2 survive no loss, 3 survive one: `trireme add NAME`"},
+		"no candidate": {api.ClusterView{Leader: "n1", Members: []api.MemberView{leads, follows("n2", up),
+			follows("n3", up)}}, "ask n2, n3 why not: `trireme why-not NODE`"},
+		"a failover during a pause": {api.ClusterView{Pause: &api.PauseView{}, Members: []api.MemberView{follows("n1", up),
+			follows("n2", up)}}, "have another node lead: `trireme resume`, or `trireme failover` during the pause"},
+		"fenced": {api.ClusterView{Doubt: doubt, Members: []api.MemberView{follows("n1", fenced)}},
+			"read the reason of n1 above, or `trireme why-not n1`"},
+	} {
+		steps := nextSteps(c.v)
+		if len(steps) != 1 || steps[0].Do != c.want {
+			t.Errorf("%s: %+v, want %q", name, steps, c.want)
+		}
+	}
+}
+
 // TestStatusFitsTheTerminal: one line for each node on a terminal of 80 columns.
 func TestStatusFitsTheTerminal(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

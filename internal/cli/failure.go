@@ -32,12 +32,15 @@ func Failure(err error, kinds []KindOf) *api.Error {
 		}
 		return &api.Error{Kind: a.Kind, Message: err.Error()}
 	}
-	for _, k := range slices.Concat(kinds, common) {
-		if errors.Is(err, k.Err) {
-			return &api.Error{Kind: k.Kind, Message: err.Error()}
-		}
+	f := &api.Error{Kind: api.KindFailed, Message: err.Error()}
+	if errors.Is(err, fs.ErrPermission) {
+		f.Advice = "if these are the files of a node, run this as root (sudo)"
 	}
-	return &api.Error{Kind: api.KindFailed, Message: err.Error()}
+	all := slices.Concat(kinds, common)
+	if i := slices.IndexFunc(all, func(k KindOf) bool { return errors.Is(err, k.Err) }); i >= 0 {
+		f.Kind = all[i].Kind
+	}
+	return f
 }
 
 // Tell prints a failure, with advice on a line of its own.

@@ -72,7 +72,8 @@ func busyOf(r api.Report, err error) *busy {
 	}
 	for _, n := range r.Nodes {
 		if n.Problem != "" {
-			b.Problem = strings.TrimPrefix(b.Problem+"; "+n.Node+" is missing: "+n.Problem, "; ")
+			problem, _, _ := strings.Cut(n.Problem, "; ") // advice for a command line follows
+			b.Problem = strings.TrimPrefix(b.Problem+"; "+n.Node+" is missing: "+problem, "; ")
 		}
 	}
 	p := newPeriod(r)

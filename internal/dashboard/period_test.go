@@ -72,7 +72,8 @@ func recorded(span, step time.Duration) api.Report {
 		v.FileWaits = []api.FileWait{{Event: "innodb/innodb_log_file, write", Count: 100_000, TimeS: 12}}
 		r.Nodes = append(r.Nodes, v)
 	}
-	r.Nodes = append(r.Nodes, api.PeriodView{Node: "n4", Problem: "https://n4:8008 does not answer"})
+	r.Nodes = append(r.Nodes, api.PeriodView{Node: "n4",
+		Problem: "https://n4:8008 does not answer; is the daemon running there?"})
 	r.Events = []api.Event{{Time: change, Kind: "failover", Node: "n2", From: "n1", To: "n2", Term: 8, GapMS: 812,
 		Message: "n2 leads instead of n1: its daemon ended"},
 		{Time: change.Add(span / 20), Kind: "rejoin", Node: "n1", Term: 8, Message: "is back; nothing was rolled back"}}

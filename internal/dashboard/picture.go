@@ -201,7 +201,7 @@ func outlook(v api.ClusterView, st *state, lost []string, heard, voters, spare i
 		add(levelWarn, "Loss of "+v.Leader, "failover is paused: writes stop until it is resumed.")
 	default:
 		add(levelGood, "Loss of "+v.Leader, "%s leads in about %.1f s, or %.1f s if the host or its link is lost.", f.To,
-			f.Seconds, f.HostLostSeconds)
+			max(f.Seconds, 0.1), f.HostLostSeconds)
 	}
 	for _, z := range v.Zones {
 		level, text := levelGood, z.Text

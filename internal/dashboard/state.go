@@ -375,7 +375,7 @@ func failoverTile(v api.ClusterView) tile {
 	case v.Pause != nil:
 		return tile{Name: "A failover now", Value: "paused", Level: levelWarn, Note: "no node takes over until it is resumed"}
 	}
-	return tile{Name: "A failover now", Value: f.To, Unit: fmt.Sprintf("in about %.1f s", f.Seconds),
+	return tile{Name: "A failover now", Value: f.To, Unit: fmt.Sprintf("in about %.1f s", max(f.Seconds, 0.1)),
 		Note: fmt.Sprintf("%.1f s if the leader's host or link is lost", f.HostLostSeconds)}
 }
 

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -129,7 +131,7 @@ func run(ctx context.Context, o RunOptions, out *Outcome) error {
 		return err
 	}
 	p := &printer{out: o.Out}
-	defer p.line("The data is in %s", o.Dir)
+	defer p.line("The data is in %s; remove it when you do not need it any more", o.Dir)
 	c, err := Create(ctx, o.cluster(p.line, false))
 	if err != nil {
 		return interrupted(ctx, err)
@@ -195,9 +197,10 @@ func (p *printer) connections(ctx context.Context, c *Cluster) {
 	defer client.Close()
 	if code, err := client.LoginCode(ctx); err == nil {
 		p.line("  dashboard: %s", dashboard.LoginLink("https://"+at, code))
-		p.line("             logs in once, within %d s; another link: trireme dashboard --api http://%s", code.Seconds, at)
+		p.line("             logs in once, within %d s; another link: %s dashboard --api http://%s", code.Seconds,
+			program(), at)
 	} else {
-		p.line("  dashboard: https://%s/; a link that logs in: trireme dashboard --api http://%[1]s", at)
+		p.line("  dashboard: https://%s/; a link that logs in: %[2]s dashboard --api http://%[1]s", at, program())
 	}
 	for _, n := range c.Nodes() {
 		p.line("  %-4s %-7s  read-write %s   read-only %s   status http://%s/cluster", n.Name, n.Role, n.addr(n.Ports.RW),
@@ -206,7 +209,15 @@ func (p *printer) connections(ctx context.Context, c *Cluster) {
 	first := c.Nodes()[0]
 	p.line("  mysql:  MYSQL_PWD=%s mysql -h %s -P %d -u %s", s.Password, first.Host, first.Ports.RW, s.User)
 	p.line("  DSN:    %s:%s@tcp(%s)/", s.User, s.Password, first.addr(first.Ports.RW))
-	p.line("  status: trireme status --api http://%s", at)
+	p.line("  status: %s status --api http://%s", program(), at)
+}
+
+// program is how this program is started from where its user is: after `make demo` it is not on PATH.
+func program() string {
+	if _, err := exec.LookPath("trireme"); err != nil && strings.Contains(os.Args[0], "/") {
+		return os.Args[0]
+	}
+	return "trireme"
 }
 
 // show is the part of the demo that one watches.

@@ -42,7 +42,7 @@ func (s *story) act(ctx context.Context, title, text string) error {
 	if s.enter != nil {
 		s.waiting.Store(true)
 		defer s.waiting.Store(false)
-		tour = "\n   Press Enter to go on."
+		tour = "\n   Press Enter to continue."
 	}
 	text = "   " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n   ")
 	s.p.line("\n== %d. %s\n%s%s", s.acts, title, text, tour)
@@ -60,7 +60,7 @@ func (s *story) act(ctx context.Context, title, text string) error {
 // What the acts say.
 const (
 	clusterText = `
-Each node is a mysqld with a Trireme daemon beside it. One node leads and takes writes; the daemons
+Each node is a mysqld with a Trireme daemon next to it. One node leads and takes writes; the daemons
 of the others keep a copy of its log, and their mysqlds apply it.`
 	mysqldText = `
 SIGKILL, as if it had crashed in the middle of commits. Every commit that a client was told of is in

@@ -59,10 +59,10 @@ func openDirectory(path string) (*directory, error) {
 // refused says what to do where the account may not do what is in doing.
 func refused(doing string, err error) error {
 	err = fmt.Errorf("%s: %w", doing, err)
-	if !errors.Is(err, fs.ErrPermission) || os.Geteuid() == 0 {
+	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return api.Errorf(api.KindFailed, "%v", err).With("run this as root, or give a directory of your own with --dir")
+	return api.Errorf(api.KindForbidden, "%v", err).With("run this as root, or give a directory of your own with --dir")
 }
 
 // firstMissing is the topmost part of path that does not exist.

@@ -25,6 +25,16 @@ type ports struct {
 	listeners []net.Listener
 }
 
+// inUse is the error of a port that something else has.
+func inUse(addr string, mysqlPort int) error {
+	err := api.Errorf(api.KindConflict, "%s is in use: this node could not listen there", addr)
+	if _, port, _ := net.SplitHostPort(addr); port == strconv.Itoa(mysqlPort) {
+		return err.With("if it is the server of MySQL's own package: `systemctl disable --now mysql` (mysqld on Red Hat); " +
+			"to keep that server, give the node another port with --mysql-port")
+	}
+	return err.With("stop what listens there, or give the node another port")
+}
+
 // openPorts listens where the node's daemon and its mysqld will. Without mysqld: a logger, or a server that runs there
 // already.
 func openPorts(n config.Node, mysqld bool, listen func(network, addr string) (net.Listener, error)) (*ports, error) {
@@ -44,8 +54,7 @@ func openPorts(n config.Node, mysqld bool, listen func(network, addr string) (ne
 	for _, addr := range addrs {
 		l, err := listen("tcp", addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = api.Errorf(api.KindConflict, "%s is in use: this node could not listen there", addr).
-				With("stop what listens there, or give the node another port")
+			err = inUse(addr, n.MySQL.Port)
 		} else if err != nil {
 			err = fmt.Errorf("this node could not listen on %s: %w", addr, err)
 		}

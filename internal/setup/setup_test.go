@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -121,6 +122,18 @@ func TestRefusedDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Init(InitOptions{Node: settings("n9", fresh, 21000), CredentialDir: t.TempDir()}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNotAllowed: an account that may not make the directory is told what to do.
+func TestNotAllowed(t *testing.T) {
+	if err := refused("making it", &fs.PathError{Op: "mkdir", Path: "/x", Err: fs.ErrPermission}); err == nil ||
+		err.Error() != "making it: mkdir /x: permission denied; "+
+			"run this as root, or give a directory of your own with --dir" {
+		t.Error(err)
+	}
+	if err := refused("making it", fs.ErrExist); err.Error() != "making it: file already exists" {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,8 @@ elif command -v systemctl >/dev/null; then
   systemctl preset trireme.service >/dev/null 2>&1 || true
 fi
 
-echo "trireme: make the first node with \`trireme init\`, another one with \`trireme join\`, then systemctl start trireme."
+echo "trireme: make the first node with \`trireme init\`, another one with \`trireme join\`, then systemctl enable --now trireme."
+echo "trireme: each step is in /usr/share/doc/trireme/docs/ops/first-cluster.md"
 for unit in mysql mysqld mariadb; do
   for dir in /etc/systemd/system /usr/lib/systemd/system /lib/systemd/system; do
     [ -e "$dir/$unit.service" ] || continue
