@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/adopt"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -88,7 +89,7 @@ func (c *adoptCmd) options(e *env) (opts adopt.Options, err error) {
 	if c.Outage <= 0 {
 		return opts, usagef("--outage=%v is no time", c.Outage)
 	}
-	if opts.Token, err = joinToken(c.Token, e.in); err != nil {
+	if opts.Token, err = e.joinToken(c.Token); err != nil {
 		return opts, err
 	}
 	if opts.Token != "" && len(c.Replica) > 0 {
@@ -170,7 +171,7 @@ func printPlan(e *env, p *adopt.Plan) {
 			rows = append(rows, []string{"", "", "-> " + c.Do})
 		}
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	fmt.Fprintln(e.out)
 	rows = [][]string{{"SETTING", "NOW", "THEN"}}
 	for _, o := range p.Settings {
@@ -183,7 +184,7 @@ func printPlan(e *env, p *adopt.Plan) {
 		}
 		rows = append(rows, []string{o.Name, brief(o.Old), then})
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	fmt.Fprintln(e.out)
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"trireme/internal/adopt"
+	"trireme/internal/cli"
 )
 
 // TestPlanIsNarrow: long paths and lists of a server's settings do not make the table wide, and what matters of them is
@@ -22,7 +23,7 @@ func TestPlanIsNarrow(t *testing.T) {
 					Why: "tables without transactions cannot be rolled back after a crash"},
 				{Name: "max_connections", Old: "500", Kept: true}}})
 	for line := range strings.Lines(out.String()) {
-		if n := columns(strings.TrimSuffix(line, "\n")); n > maxColumns {
+		if n := cli.Columns(strings.TrimSuffix(line, "\n")); n > cli.MaxColumns {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

@@ -60,7 +60,7 @@ func printAdvice(e *env, facts advise.Facts, findings []advise.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(e.out, "%s %s: %s\n", f.Severity, f.Code, f.Where)
 		for _, part := range [][2]string{{"      ", f.What}, {"costs ", f.Cost}, {"do    ", f.Do}} {
-			for i, line := range wrap(part[1], 90) {
+			for i, line := range cli.Wrap(part[1], 90) {
 				label := part[0]
 				if i > 0 {
 					label = "      "

@@ -140,7 +140,7 @@ func newestText(t time.Time) string {
 }
 
 func printGTIDs(e *env, set gtid.Set) {
-	for i, line := range wrap("GTIDs "+strings.ReplaceAll(set.String(), ",", ", "), 94) {
+	for i, line := range cli.Wrap("GTIDs "+strings.ReplaceAll(set.String(), ",", ", "), 94) {
 		if i > 0 {
 			line = "      " + line
 		}
@@ -315,7 +315,7 @@ func (c *backupListCmd) Run(e *env) error {
 			restorable})
 	}
 	if len(lines) > 0 {
-		printTable(e.out, rows)
+		cli.PrintTable(e.out, rows)
 	}
 	if have.Reached.Index > 0 {
 		fmt.Fprintf(e.out, "the log ends at entry %d%s\n", have.Reached.Index, newestText(have.Reached.Newest))

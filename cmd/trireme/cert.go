@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 	"trireme/internal/pki"
 )
@@ -81,7 +82,7 @@ func (c certFiles) show(e *env, n config.Node, b *pki.Bundle) error {
 	if b.Due(time.Now()) {
 		until = e.odd(until + ": due, the daemon renews it")
 	}
-	printTable(e.out, [][]string{
+	cli.PrintTable(e.out, [][]string{
 		{"node", v.Node + " of cluster " + v.Cluster}, {"file", v.File}, {"serial", v.Serial}, {"names", fmt.Sprint(v.Hosts)},
 		{"from", v.From.Format(time.DateOnly)}, {"until", until}, {"CA until", v.CAUntil.Format(time.DateOnly)},
 		{"CA SHA-256", v.CA}})
@@ -209,7 +210,7 @@ func (c *certRevokedCmd) Run(e *env) error {
 		}
 		rows = append(rows, []string{r.At.UTC().Format(time.RFC3339), what})
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	fmt.Fprintln(e.out, "Those of nodes that are no members any more are not trusted either.")
 	return nil
 }

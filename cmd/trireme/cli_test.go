@@ -67,8 +67,8 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s --help: %d %s", v.Path(), code, out.String())
 		}
 		for line := range strings.Lines(out.String()) {
-			if columns(strings.TrimRight(line, "\n")) > maxColumns {
-				t.Errorf("%s --help: %d columns: %s", v.Path(), columns(line), line)
+			if cli.Columns(strings.TrimRight(line, "\n")) > cli.MaxColumns {
+				t.Errorf("%s --help: %d columns: %s", v.Path(), cli.Columns(line), line)
 			}
 		}
 		if !strings.HasSuffix(v.Help, ".") {
@@ -267,7 +267,7 @@ func TestPalette(t *testing.T) {
 		if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31;1mdown\x1b[0m") {
 			t.Errorf("%s: plain %q, in colour %q", name, plain.String(), colour.String())
 		}
-		if got := escapes.ReplaceAllString(colour.String(), ""); got != plain.String() {
+		if got := cli.Escapes.ReplaceAllString(colour.String(), ""); got != plain.String() {
 			t.Errorf("%s: colours move what is shown:\n%s\n%s", name, got, plain.String())
 		}
 	}
@@ -306,8 +306,8 @@ func TestStatusIsNarrow(t *testing.T) {
 	var b strings.Builder
 	printStatus(&b, false, v)
 	for line := range strings.Lines(b.String()) {
-		if columns(line) > maxColumns+1 {
-			t.Errorf("%d columns: %s", columns(line), line)
+		if cli.Columns(line) > cli.MaxColumns+1 {
+			t.Errorf("%d columns: %s", cli.Columns(line), line)
 		}
 	}
 	for _, want := range []string{"NODE", "ROLE", "STATE", "LAG", "APPLIED"} {

@@ -87,7 +87,7 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 	}
 	if res.Problem != "" {
 		fmt.Fprintf(e.out, "it would not work; %s stays the leader of term %d\n", res.From, res.Term)
-		for _, line := range wrap(res.Problem, 98) {
+		for _, line := range cli.Wrap(res.Problem, 98) {
 			fmt.Fprintf(e.out, "  %s\n", line)
 		}
 	} else {
@@ -100,8 +100,8 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 		}
 		if res.TiedSessions != nil {
 			n, why := api.TiedText(res.TiedSessions)
-			for _, line := range wrap(count(n, "session", "sessions")+" would end, which cannot be carried over: "+why,
-				maxColumns) {
+			for _, line := range cli.Wrap(count(n, "session", "sessions")+" would end, which cannot be carried over: "+why,
+				cli.MaxColumns) {
 				fmt.Fprintln(e.out, line)
 			}
 		}
@@ -111,7 +111,7 @@ func printSwitchover(e *env, res api.SwitchoverResult, wait time.Duration) {
 		rows = append(rows, []string{c.Name, map[bool]string{true: "yes", false: "no"}[c.Eligible], c.Reason})
 	}
 	if len(rows) > 1 {
-		printTable(e.out, rows)
+		cli.PrintTable(e.out, rows)
 	}
 }
 
@@ -188,17 +188,17 @@ func printEvent(w io.Writer, ev api.Event) {
 	if ev.FromIncarnation == 0 && ev.GTIDs != "" {
 		text += " " + ev.GTIDs
 	}
-	lines := wrap(text, 100-len(head))
+	lines := cli.Wrap(text, 100-len(head))
 	if p := ev.Phases; p != nil {
 		figures := fmt.Sprintf("detect %.0f, close %.0f, vote %.0f, apply %.0f, open %.0f, route %.0f ms",
 			p.DetectMS, p.CloseMS, p.VoteMS, p.ApplyMS, p.OpenMS, p.RouteMS)
 		if ev.GapMS > 0 {
 			figures = fmt.Sprintf("%.0f ms without writes: %s", ev.GapMS, figures)
 		}
-		lines = append(lines, wrap(figures, 100-len(head))...)
+		lines = append(lines, cli.Wrap(figures, 100-len(head))...)
 	}
 	if r := ev.RolledBack; r != nil && (!r.Known || r.Count > 0) {
-		lines = append(lines, wrap(rolledBackText(ev.From, r), 100-len(head))...)
+		lines = append(lines, cli.Wrap(rolledBackText(ev.From, r), 100-len(head))...)
 	}
 	for i, line := range lines {
 		if i > 0 {

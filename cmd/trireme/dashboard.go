@@ -18,6 +18,10 @@ type dashboardCmd struct {
 
 // Run prints where the dashboard is, and a link that logs in once: the operator's token need not leave its file.
 func (c *dashboardCmd) Run(e *env) error {
+	if c.AsNode && !c.CA {
+		return usagef("a node cannot log in to the dashboard").With("make a token: `trireme token add NAME --role viewer " +
+			"--as-node --file FILE`, then `trireme dashboard --token-file FILE`")
+	}
 	t, err := c.choose(e.ctx, true)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // forceCmd is `trireme force-quorum`.
@@ -138,7 +139,7 @@ func printForce(e *env, rep api.ForceReport) {
 	for _, m := range rep.GivenUp {
 		rows = append(rows, []string{m.Name, "no", m.Role, "-", "-", "-", "-", "given up"})
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	fmt.Fprintln(e.out)
 	if rep.Problem != "" {
 		fmt.Fprintf(e.out, "It would not be done: %s\n", rep.Problem)
@@ -148,7 +149,7 @@ func printForce(e *env, rep api.ForceReport) {
 		return
 	}
 	para := func(text string) {
-		for _, line := range wrap(text, 98) {
+		for _, line := range cli.Wrap(text, 98) {
 			fmt.Fprintln(e.out, line)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/cli"
 	"trireme/internal/config"
 	"trireme/internal/raftlog"
 )
@@ -214,7 +215,7 @@ func printReport(e *env, r *raftlog.Report) {
 	if gtids == "" {
 		gtids = "none"
 	}
-	for i, line := range wrap("GTIDs "+gtids, 94) {
+	for i, line := range cli.Wrap("GTIDs "+gtids, 94) {
 		if i > 0 {
 			line = "      " + line
 		}
@@ -235,5 +236,5 @@ func printReport(e *env, r *raftlog.Report) {
 		}
 		rows = append(rows, row)
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 }

@@ -130,7 +130,7 @@ func (e *env) ask(format string, args ...any) { fmt.Fprintf(e.progress(e.json), 
 
 // say prints a sentence for people.
 func (e *env) say(format string, args ...any) {
-	for _, line := range wrap(fmt.Sprintf(format, args...), maxColumns) {
+	for _, line := range cli.Wrap(fmt.Sprintf(format, args...), cli.MaxColumns) {
 		fmt.Fprintln(e.out, line)
 	}
 }

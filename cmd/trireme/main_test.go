@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 	"trireme/internal/ha"
 	"trireme/internal/pki"
@@ -517,11 +518,11 @@ func TestWrap(t *testing.T) {
 		"a `b`":         {"a", "`b`"},
 		"a `b":          {"a", "`b"},
 	} {
-		if got := wrap(text, 3); !slices.Equal(got, want) {
+		if got := cli.Wrap(text, 3); !slices.Equal(got, want) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
-	if got, want := wrap("see (`trireme delay n2`) for it", 20), []string{"see", "(`trireme delay n2`)", "for it"}; !slices.Equal(got, want) {
+	if got, want := cli.Wrap("see (`trireme delay n2`) for it", 20), []string{"see", "(`trireme delay n2`)", "for it"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 }

@@ -55,7 +55,7 @@ func (c *mysqlCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if f, ok := e.in.(*os.File); ok && len(c.options()) == 0 && isTerminal(f) {
+	if len(c.options()) == 0 && isTerminal(e.in) {
 		e.tellReadOnly(n)
 	}
 	args := append([]string{client, fmt.Sprintf("--defaults-extra-file=/proc/self/fd/%d", fd)}, c.options()...)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/pki"
 	"trireme/internal/setup"
 )
@@ -135,7 +136,7 @@ func (c *certCACmd) Run(e *env) error {
 		}
 		rows = append(rows, row)
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	next := "trireme cert new-ca --finish, or --abort"
 	if v.Finish {
 		next = "nodes switch by themselves; a node that is down delays it"

@@ -3,9 +3,7 @@ package main
 import (
 	"io"
 	"os"
-	"regexp"
 	"strings"
-	"unicode/utf8"
 )
 
 // palette colours what is shown; false leaves it as it is.
@@ -35,14 +33,4 @@ func (p palette) warnings(line string) string {
 		line = strings.Replace(line, word, p.bad(word), 1)
 	}
 	return line
-}
-
-var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// columns is how wide a text is shown.
-func columns(text string) int {
-	if strings.ContainsRune(text, '\x1b') {
-		text = escapes.ReplaceAllString(text, "")
-	}
-	return utf8.RuneCountInString(text)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -34,7 +35,7 @@ func (c *configHistoryCmd) Run(e *env) error {
 		}
 	}
 	if len(rows) > 1 {
-		printTable(e.out, rows)
+		cli.PrintTable(e.out, rows)
 	}
 	e.say("the settings of cluster %s are at version %d; they can be rolled back as far as to version %d", v.Cluster,
 		v.Version, v.Oldest)

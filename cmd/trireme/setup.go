@@ -157,7 +157,7 @@ type joinCmd struct {
 
 // Run joins and says how to start the node.
 func (c *joinCmd) Run(e *env) error {
-	token, err := joinToken(c.Token, e.in)
+	token, err := e.joinToken(c.Token)
 	if err != nil {
 		return err
 	}
@@ -219,12 +219,15 @@ func startCommand(file string) string {
 
 // joinToken from the argument, the environment or standard input: an argument can be seen by every account of the host.
 // Empty: none was given.
-func joinToken(token string, in io.Reader) (string, error) {
+func (e *env) joinToken(token string) (string, error) {
 	if token == "" {
 		token = os.Getenv("TRIREME_JOIN_TOKEN")
 	}
 	if token == "-" {
-		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+		if isTerminal(e.in) {
+			fmt.Fprintln(e.errOut, "Paste the token that `trireme add` printed, and press Enter:")
+		}
+		line, err := bufio.NewReader(io.LimitReader(e.in, 4096)).ReadString('\n')
 		if err != nil && err != io.EOF {
 			return "", err
 		}

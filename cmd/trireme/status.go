@@ -138,8 +138,9 @@ func (c *statusCmd) watch(e *env, client *api.Client, t target) error {
 	}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal says whether what is read or written is one.
+func isTerminal(file any) bool {
+	f, ok := file.(*os.File)
 	if !ok {
 		return false
 	}
@@ -149,7 +150,7 @@ func isTerminal(w io.Writer) bool {
 
 // printStatus writes the table, as wide as the terminal and 100 columns at most, and what to do.
 func printStatus(w io.Writer, p palette, v api.ClusterView) {
-	width := widthOf(w)
+	width := cli.WidthOf(w)
 	leader := "leader " + p.strong(v.Leader)
 	if v.Leader == "" {
 		leader = noLeader(v)
@@ -161,7 +162,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	title := fmt.Sprintf("cluster %s · %sterm %d · commit index %d · %s", v.Cluster, generation, v.Term, v.CommitIndex,
 		leader)
 	say := func(text string) {
-		for _, line := range wrap(text, width) {
+		for _, line := range cli.Wrap(text, width) {
 			fmt.Fprintln(w, p.warnings(line))
 		}
 	}
@@ -180,9 +181,9 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	for _, m := range v.Members {
 		rows = append(rows, p.statusRow(m, v.Leader))
 	}
-	printTable(w, narrowed(rows, width, "LAST", "VERSION", "API", "MYSQL", "APPLIED"))
+	cli.PrintTable(w, cli.Narrowed(rows, width, "LAST", "VERSION", "API", "MYSQL", "APPLIED"))
 	for _, line := range slices.Concat(vipTexts(v), delayTexts(v), lagTexts(v), pinnedLogs(v), tiedTexts(v)) {
-		for _, l := range wrap(line, width) {
+		for _, l := range cli.Wrap(line, width) {
 			fmt.Fprintln(w, l)
 		}
 	}
@@ -191,7 +192,7 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 			say("WARNING: " + m.Name + ": " + text)
 		}
 		if m.State != api.StateHealthy && m.Reason != "" {
-			for i, line := range wrap(m.Reason+seedText(m.Seed), width-len(m.Name)-2) {
+			for i, line := range cli.Wrap(m.Reason+seedText(m.Seed), width-len(m.Name)-2) {
 				prefix := m.Name + ": "
 				if i > 0 {
 					prefix = strings.Repeat(" ", len(prefix))
@@ -203,56 +204,14 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if old := dashboard.BackupProblems(v.Backup); len(old) > 0 {
 		say("WARNING: the backup is old: " + strings.Join(old, "; "))
 	}
-	for i, step := range nextSteps(v) {
+	for i, step := range dashboard.NextSteps(v, "above") {
 		if i == 0 {
 			fmt.Fprintf(w, "\n%s (sections of ops/alerts.md in the documentation)\n", p.strong("What to do"))
 		}
-		for _, line := range wrap("* "+step.Do+" ("+step.Alert+")", width) {
+		for _, line := range cli.Wrap("* "+step.Do+" ("+step.Alert+")", width) {
 			fmt.Fprintln(w, line)
 		}
 	}
-}
-
-// nextSteps are the steps of v as the one who reads printStatus takes them: with names, and none too early.
-func nextSteps(v api.ClusterView) []api.Step {
-	steps := v.Steps()
-	var starting, data []string
-	voters, answering := 0, 0
-	for _, m := range v.Members {
-		if m.State == api.StateStarting || m.State == api.StateRecovering {
-			starting = append(starting, m.Name)
-		}
-		if m.MySQL != nil && m.Role != api.RoleLeader && m.Answers() {
-			data = append(data, m.Name)
-		}
-		if m.Raft.Voter {
-			voters++
-			if m.Answers() {
-				answering++
-			}
-		}
-	}
-	wait := ""
-	if v.Leader == "" && len(starting) > 0 {
-		wait = "wait some seconds for the start of " + strings.Join(starting, ", ") + "; if nothing changes: "
-	}
-	for i := range steps {
-		do := strings.Replace(steps[i].Do, " below", " above", 1) // where it is printed here
-		switch alert := steps[i].Alert; {
-		case alert == "TriremeNoFailover" && voters == 2 && answering == 2:
-			do = "add a voter: 2 survive no loss, 3 survive one: `trireme add NAME`"
-		case alert == "TriremeNoWrites" && v.Pause != nil && v.Doubt == "" && 2*answering > voters:
-			steps[i].Alert = "TriremePaused"
-			do = "have another node lead: `trireme resume`, or `trireme failover` during the pause"
-		case alert == "TriremeNoWrites" || alert == "TriremeNodeDown" && i == 0:
-			do = wait + do
-		}
-		if len(data) == 1 {
-			do = strings.ReplaceAll(do, "why-not NODE", "why-not "+data[0])
-		}
-		steps[i].Do = do
-	}
-	return steps
 }
 
 // noLeader is said of a cluster without a leader, or of one of which none is known.

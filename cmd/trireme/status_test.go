@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // TestStatusTellsOfLogs: whose log cannot be purged, one line for each reason.
@@ -254,42 +255,6 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestNextSteps: status names the nodes, and says to wait while one has just started.
-func TestNextSteps(t *testing.T) {
-	member := func(name, role, state string) api.MemberView {
-		return api.MemberView{Name: name, Role: role, State: state, MySQL: &api.MySQLView{}, Raft: api.RaftView{Voter: true}}
-	}
-	leads := member("n1", api.RoleLeader, api.StateHealthy)
-	follows := func(name, state string) api.MemberView { return member(name, api.RoleFollower, state) }
-	up, down, starting, fenced := api.StateHealthy, api.StateDown, api.StateStarting, api.StateFenced
-	doubt := "n2 has not heard from the cluster yet"
-	for name, c := range map[string]struct {
-		v    api.ClusterView
-		want string
-	}{
-		"the only node starts": {api.ClusterView{Members: []api.MemberView{follows("n1", starting)}},
-			"wait some seconds for the start of n1; if nothing changes: ask each data node why it does not lead: " +
-				"`trireme why-not n1`"},
-		"it has just joined": {api.ClusterView{Doubt: doubt, Members: []api.MemberView{follows("n1", down),
-			follows("n2", starting)}},
-			"wait some seconds for the start of n2; if nothing changes: on n1: `systemctl status trireme`, " +
-				"then `journalctl -u trireme -n 100`"},
-		"two voters": {api.ClusterView{Leader: "n1", Members: []api.MemberView{leads, follows("n2", up)}},
-			"add a voter: 2 survive no loss, 3 survive one: `trireme add NAME`"},
-		"no candidate": {api.ClusterView{Leader: "n1", Members: []api.MemberView{leads, follows("n2", up),
-			follows("n3", up)}}, "ask n2, n3 why not: `trireme why-not NODE`"},
-		"a failover during a pause": {api.ClusterView{Pause: &api.PauseView{}, Members: []api.MemberView{follows("n1", up),
-			follows("n2", up)}}, "have another node lead: `trireme resume`, or `trireme failover` during the pause"},
-		"fenced": {api.ClusterView{Doubt: doubt, Members: []api.MemberView{follows("n1", fenced)}},
-			"read the reason of n1 above, or `trireme why-not n1`"},
-	} {
-		steps := nextSteps(c.v)
-		if len(steps) != 1 || steps[0].Do != c.want {
-			t.Errorf("%s: %+v, want %q", name, steps, c.want)
-		}
-	}
-}
-
 // TestStatusFitsTheTerminal: one line for each node on a terminal of 80 columns.
 func TestStatusFitsTheTerminal(t *testing.T) {
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -297,11 +262,11 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 		t.Skipf("no terminal to be had: %v", err)
 	}
 	defer func() { _ = terminal.Close() }()
-	for cols, want := range map[uint16]int{80: 80, 40: minColumns, 300: maxColumns} {
+	for cols, want := range map[uint16]int{80: 80, 40: cli.MinColumns, 300: cli.MaxColumns} {
 		if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: cols}); err != nil {
 			t.Fatal(err)
 		}
-		if got := widthOf(terminal); got != want {
+		if got := cli.WidthOf(terminal); got != want {
 			t.Errorf("a terminal of %d columns: %d, want %d", cols, got, want)
 		}
 	}
@@ -310,7 +275,7 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 		rows = append(rows, []string{name, "follower", "healthy", "0.0s", name + ".example.com:3306", "9.7.4", "123456789",
 			"123456789", name + ".example.com:8008"})
 	}
-	for _, row := range narrowed(rows, 80, "LAST", "VERSION", "API", "MYSQL", "APPLIED") {
+	for _, row := range cli.Narrowed(rows, 80, "LAST", "VERSION", "API", "MYSQL", "APPLIED") {
 		if n := len(strings.Join(row, "  ")); n > 80 {
 			t.Errorf("%d columns: %q", n, row)
 		}

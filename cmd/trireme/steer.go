@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 	"trireme/internal/config"
 )
 
@@ -47,7 +48,7 @@ func (c *whyNotCmd) Run(e *env) error {
 		if r.Bars {
 			mark = "  " + e.bad("!") + " "
 		}
-		for i, line := range wrap(r.Text, 96) {
+		for i, line := range cli.Wrap(r.Text, 96) {
 			if i > 0 {
 				mark = "    "
 			}
@@ -55,7 +56,7 @@ func (c *whyNotCmd) Run(e *env) error {
 		}
 	}
 	if v.Zone != nil {
-		for _, line := range wrap(v.Zone.Text, 98) {
+		for _, line := range cli.Wrap(v.Zone.Text, 98) {
 			fmt.Fprintln(e.out, "  "+line)
 		}
 	}

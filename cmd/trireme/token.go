@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // tokenCmd is `trireme token`.
@@ -90,7 +91,7 @@ func (c *tokenListCmd) Run(e *env) error {
 		}
 		rows = append(rows, []string{t.Name, t.Role, whenOr(t.Made, "by init"), end})
 	}
-	printTable(e.out, rows)
+	cli.PrintTable(e.out, rows)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func (c *vipCheckCmd) Run(e *env) error {
 			return err
 		}
 	} else {
-		printTable(e.out, rows)
+		cli.PrintTable(e.out, rows)
 	}
 	if failed > 0 {
 		return cli.Silent(exitFailed)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/cli"
 )
 
 // voidCmd is `trireme void`.
@@ -114,7 +115,7 @@ func (c *decision) await(e *env, rep api.VoidReport) (leader string, err error) 
 func (o outcome) print(e *env, rep api.VoidReport) {
 	b := rep.Entry
 	para := func(format string, args ...any) {
-		for _, line := range wrap(fmt.Sprintf(format, args...), 98) {
+		for _, line := range cli.Wrap(fmt.Sprintf(format, args...), 98) {
 			fmt.Fprintln(e.out, line)
 		}
 	}

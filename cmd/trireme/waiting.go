@@ -84,8 +84,8 @@ func (w *waiting) say(e *env, what string) {
 	}
 	w.said = time.Now()
 	waited := time.Since(w.began)
-	for _, line := range wrap(fmt.Sprintf("waiting for %.0f s: %s (gives up in %.0f s)", waited.Seconds(), what,
-		(w.limit-waited).Seconds()), maxColumns) {
+	for _, line := range cli.Wrap(fmt.Sprintf("waiting for %.0f s: %s (gives up in %.0f s)", waited.Seconds(), what,
+		(w.limit-waited).Seconds()), cli.MaxColumns) {
 		fmt.Fprintln(e.errOut, line)
 	}
 }

@@ -17,6 +17,7 @@ type state struct {
 	Clock                 string // when this was seen
 	Paused                bool
 	Alerts                []alert
+	Steps                 []api.Step // what to do about them
 	Tiles                 []tile
 	Nodes                 []nodeRow
 	Picture               picture
@@ -86,6 +87,7 @@ func describe(v api.ClusterView, here string, events []api.Event, eventsErr erro
 	st.Clients, st.Joining, st.Busy = clientsOf(v, s, at), joinersOf(v), s.busy
 	st.Commit = pathOf(v, s)
 	st.Alerts = alertsOf(v, st)
+	st.Steps = NextSteps(v, "below")
 	st.Tiles = tilesOf(v, s)
 	st.Reigns = reigns(events, at)
 	st.Changes = changes(events)

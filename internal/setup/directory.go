@@ -93,7 +93,7 @@ func occupied(path string) error {
 	switch {
 	case err == nil:
 		return api.Errorf(api.KindAlready, "%s belongs to node %q of cluster %q already", path, id.Name, id.Cluster).
-			With("start it: %s; to make another node in its place, first move %s away", starts(path), parts(path))
+			With("start it: `%s`; to make another node in its place, first move %s away", starts(path), parts(path))
 	case exists(filepath.Join(path, "ibdata1")) || exists(filepath.Join(path, "mysql.ibd")):
 		return api.Errorf(api.KindNotEmpty, "%s is the data directory of a MySQL server", path).
 			With("give a new directory, the node makes its own below it")

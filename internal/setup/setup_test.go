@@ -99,8 +99,8 @@ func TestRefusedDirectories(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "file")
 	write(t, plain)
 	for dir, want := range map[string]string{
-		n.Dir: `belongs to node "n1" of cluster "c1" already; start it: trireme node --config ` + n.Dir +
-			"/trireme.toml; to make another node in its place, first move " + n.Dir + " away",
+		n.Dir: `belongs to node "n1" of cluster "c1" already; start it: ` + "`trireme node --config " + n.Dir +
+			"/trireme.toml`; to make another node in its place, first move " + n.Dir + " away",
 		occupied:      "is not empty",
 		datadir:       "data directory of a MySQL server",
 		plain:         "not a directory",

@@ -1,40 +1,42 @@
-package main
+package cli
 
 import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxColumns is how wide output for people is at most, minColumns what a terminal is taken to have at least.
+// MaxColumns is how wide output for people is at most, MinColumns what a terminal is taken to have at least.
 const (
-	maxColumns = 100
-	minColumns = 60
+	MaxColumns = 100
+	MinColumns = 60
 )
 
-// widthOf is how wide lines for w may be: a terminal's width within those bounds, else maxColumns.
-func widthOf(w io.Writer) int {
+// WidthOf is how wide lines for w may be: a terminal's width within those bounds, else MaxColumns.
+func WidthOf(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
-		return maxColumns
+		return MaxColumns
 	}
 	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
 	if err != nil || size.Col == 0 {
-		return maxColumns
+		return MaxColumns
 	}
-	return min(max(int(size.Col), minColumns), maxColumns)
+	return min(max(int(size.Col), MinColumns), MaxColumns)
 }
 
-// printTable aligns columns, two spaces apart. The last one is wrapped where it would be too wide.
-func printTable(w io.Writer, rows [][]string) {
+// PrintTable aligns columns, two spaces apart. The last one is wrapped where it would be too wide.
+func PrintTable(w io.Writer, rows [][]string) {
 	if len(rows) == 0 {
 		return
 	}
-	width, most := widths(rows), widthOf(w)
+	width, most := widths(rows), WidthOf(w)
 	before := 0
 	for _, n := range width[:len(width)-1] {
 		before += n + 2
@@ -43,9 +45,9 @@ func printTable(w io.Writer, rows [][]string) {
 		var b strings.Builder
 		for i, cell := range row[:len(row)-1] {
 			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", width[i]-columns(cell)+2))
+			b.WriteString(strings.Repeat(" ", width[i]-Columns(cell)+2))
 		}
-		for _, line := range wrap(row[len(row)-1], max(most-before, most/4)) {
+		for _, line := range Wrap(row[len(row)-1], max(most-before, most/4)) {
 			fmt.Fprintln(w, strings.TrimRight(b.String()+line, " "))
 			b.Reset()
 			b.WriteString(strings.Repeat(" ", before))
@@ -58,15 +60,15 @@ func widths(rows [][]string) []int {
 	width := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
-			width[i] = max(width[i], columns(cell))
+			width[i] = max(width[i], Columns(cell))
 		}
 	}
 	return width
 }
 
-// narrowed leaves out columns, in the order given, until the table is at most that wide: names and addresses may be
+// Narrowed leaves out columns, in the order given, until the table is at most that wide: names and addresses may be
 // long. --json has them all.
-func narrowed(rows [][]string, most int, spare ...string) [][]string {
+func Narrowed(rows [][]string, most int, spare ...string) [][]string {
 	for _, name := range spare {
 		total := 0
 		for _, n := range widths(rows) {
@@ -83,19 +85,19 @@ func narrowed(rows [][]string, most int, spare ...string) [][]string {
 	return rows
 }
 
-// wrap breaks text at spaces, but a command in backquotes only where it does not fit into a line; a word longer than
+// Wrap breaks text at spaces, but a command in backquotes only where it does not fit into a line; a word longer than
 // width stays whole.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for words := strings.Fields(text); len(words) > 0; {
 		n := quoted(words)
 		word := strings.Join(words[:n], " ")
-		if columns(word) > width {
+		if Columns(word) > width {
 			n, word = 1, words[0]
 		}
 		words = words[n:]
-		if line != "" && columns(line)+1+columns(word) > width {
+		if line != "" && Columns(line)+1+Columns(word) > width {
 			lines = append(lines, line)
 			line = ""
 		}
@@ -117,4 +119,15 @@ func quoted(words []string) int {
 		}
 	}
 	return 1
+}
+
+// Escapes are the sequences by which a terminal changes colours.
+var Escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Columns is how wide a text is shown.
+func Columns(text string) int {
+	if strings.ContainsRune(text, '\x1b') {
+		text = Escapes.ReplaceAllString(text, "")
+	}
+	return utf8.RuneCountInString(text)
 }
