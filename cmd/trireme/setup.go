@@ -117,6 +117,9 @@ func (c *initCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if busy, ok := errors.AsType[*api.Error](setup.BusyPort(n)); ok {
+		fmt.Fprintf(e.errOut, "WARNING: %s. Before the start: %s\n\n", busy.Message, busy.Advice)
+	}
 	if c.JSON {
 		return printJSON(e.out, madeNode{n.Name, res.ConfigFile, res.CredentialFile})
 	}

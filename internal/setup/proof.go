@@ -35,6 +35,15 @@ func inUse(addr string, mysqlPort int) error {
 	return err.With("stop what listens there, or give the node another port")
 }
 
+// BusyPort is the error of a data node's daemon or mysqld that would not get one of its ports now.
+func BusyPort(n config.Node) error {
+	p, err := openPorts(n, true, nil)
+	if err == nil {
+		p.close()
+	}
+	return err
+}
+
 // openPorts listens where the node's daemon and its mysqld will. Without mysqld: a logger, or a server that runs there
 // already.
 func openPorts(n config.Node, mysqld bool, listen func(network, addr string) (net.Listener, error)) (*ports, error) {

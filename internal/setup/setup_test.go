@@ -138,6 +138,24 @@ func TestNotAllowed(t *testing.T) {
 	}
 }
 
+// TestBusyPort: a new node whose port something else has is told of it, with what it most often is.
+func TestBusyPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := settings("n1", t.TempDir(), 0)
+	n.MySQL.Bind, n.MySQL.Port = "127.0.0.1", l.Addr().(*net.TCPAddr).Port
+	n.Peer.Listen, n.API.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	if err := BusyPort(n); err == nil || !strings.Contains(err.Error(), "systemctl disable --now mysql") {
+		t.Error(err)
+	}
+	_ = l.Close()
+	if err := BusyPort(n); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwice: whose init was repeated is told of the node, not of the credential that the first one left.
 func TestTwice(t *testing.T) {
 	dir := t.TempDir() + "/n1"
