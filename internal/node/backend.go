@@ -33,7 +33,7 @@ func (n *Node) answers() []api.Answer {
 		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
 		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),
 		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
-		api.ReplacePassword.By(n.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join),
+		api.ReplacePassword.By(n.certs.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join),
 		api.Remove.By(n.members.Remove), api.Promote.By(n.members.Promote), api.Demote.By(n.members.Demote),
 		api.Leave.By(n.Leave), api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
 		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens),

@@ -75,9 +75,8 @@ const (
 type Node struct {
 	cfg     config.Node
 	id      config.Identity
-	secrets config.Secrets // its Clone may change: shared
-	log     *slog.Logger   // says which node
-	base    *slog.Logger   // for the parts that say it themselves
+	log     *slog.Logger // says which node
+	base    *slog.Logger // for the parts that say it themselves
 	local   *localFile
 	history *history
 	version string
@@ -128,8 +127,6 @@ type Node struct {
 	mu           sync.Mutex
 	raft         consensus.State
 	leaderSince  time.Duration
-	secretsMu    sync.Mutex // guards secrets.Clone
-	cloneProblem string     // why this node lacks the present one; of tendClone alone
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 

@@ -131,7 +131,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	n := newNode(cfg, id, cluster, version, log)
-	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
+	if err := n.certs.LoadSecrets(); err != nil {
 		return nil, err
 	}
 	if err := n.recovery.Open(n.Settings()); err != nil {
@@ -172,22 +172,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := n.openLog(keys); err != nil {
 		return nil, err
 	}
-	n.renewLogins() // the log is locked: no other daemon uses this directory
+	n.certs.RenewLogins() // the log is locked: no other daemon uses this directory
 	return n, nil
-}
-
-// renewLogins gives Trireme's accounts that log in to a mysqld from its own host other passwords, which no other node
-// knows. The next start of mysqld sets them; the file has them for commands on this host.
-func (n *Node) renewLogins() {
-	next := n.shared()
-	next.RenewLogins()
-	if err := next.Save(n.cfg.Dir); err != nil {
-		n.log.Warn("the passwords of trireme_admin and trireme_repl stay as they were", "err", err)
-		return
-	}
-	n.secretsMu.Lock()
-	n.secrets = next
-	n.secretsMu.Unlock()
 }
 
 // prepareServer finds mysqld and makes its data directory.
@@ -294,9 +280,10 @@ func (n *Node) tendKeys(ctx context.Context) {
 }
 
 func (n *Node) mysqldConfig() mysqld.Config {
+	secrets := n.certs.Secrets()
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
-		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin),
-		Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(secrets.Admin),
+		Repl: mysqld.Account(secrets.Repl), Clone: mysqld.Account(secrets.Clone),
 		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options,
 		TLS: n.certs.ServerTLS(), Logger: n.log}
 }
@@ -309,13 +296,14 @@ const (
 )
 
 func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
-	sock := n.mysqldConfig().Socket()
+	mc := n.mysqldConfig()
+	sock := mc.Socket()
 	return dump.NewSource(dump.SourceConfig{
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", sock)
 		},
-		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
+		User: mc.Repl.User, Password: mc.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
 		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second,
 		ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
 	})
@@ -431,7 +419,7 @@ func (n *Node) startParts() error {
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
 		Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited,
+		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited,
 		Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
 		Logger: n.log})
@@ -460,7 +448,7 @@ func (n *Node) startParts() error {
 		n.every(keyInterval, n.tendKeys)
 	}
 	n.every(caInterval, n.certs.StepCA)
-	n.every(caInterval, n.tendClone)
+	n.every(caInterval, n.certs.TendClone)
 	if n.id.Role != config.RoleLogger {
 		n.every(proofInterval, n.certs.TendServer)
 		n.every(time.Second, n.tendDurable())
@@ -474,7 +462,7 @@ func (n *Node) startParts() error {
 }
 
 func (n *Node) startFeed() (err error) {
-	n.feedLogin = config.Account{User: n.secrets.Feed.User, Password: config.NewToken()}
+	n.feedLogin = config.Account{User: n.certs.Secrets().Feed.User, Password: config.NewToken()}
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
 	n.tolerance = dump.NewTolerance(n.followsTolerant)

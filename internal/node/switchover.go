@@ -426,8 +426,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, nil
 	case certs.ReqCAKey:
 		return n.certs.CAKeyFor(from, string(body))
-	case reqClone:
-		return n.cloneFor(from)
+	case certs.ReqClone:
+		return n.certs.CloneFor(from)
 	case membership.ReqSettings:
 		c := n.Settings()
 		return c.Marshal()

@@ -72,7 +72,7 @@ var larger = map[string]struct {
 	"internal/adopt/facts.go facts":         {30, "what is read of a server, at once"},
 	"internal/config/cluster.go Cluster":    {31, "a format on disk"},
 	"internal/node/gossip/status.go Status": {27, "a format on the wire"},
-	"internal/node/node.go Node":            {87, "to become wiring: see the package"},
+	"internal/node/node.go Node":            {84, "to become wiring: see the package"},
 	"internal/raftlog/log.go Log":           {37, "its positions are to become three values of one type"},
 	"internal/router/router.go Router":      {35, "see the package"},
 	"internal/router/scan.go scanner":       {30, "the state of one pass over a statement"},
