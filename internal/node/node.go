@@ -38,6 +38,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -91,7 +92,6 @@ type Node struct {
 	feed      *dump.Feed       // nil on a logger
 	feedLogin config.Account   // of this daemon's mysqld, for the life of the daemon
 	late      *gate            // of the feed
-	tolerance *dump.Tolerance
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router
@@ -105,6 +105,7 @@ type Node struct {
 	recovery  *recovery.Recovery
 	gossip    *gossip.Gossip
 	members   *membership.Members
+	seeding   *seeding.Seeding
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -117,7 +118,6 @@ type Node struct {
 
 	watchdog *watchdog     // of the service manager; shared with the node that comes after this one
 	turns    atomic.Uint64 // of the loop
-	heals    atomic.Uint64 // times that this node gave its data up for an entry that it could not apply
 	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing  sync.Mutex    // held while this node forces a failover
 	warnings warnings
@@ -157,8 +157,6 @@ type Node struct {
 	bound     string // not empty: the raft log should take no more, and why
 	pinned    string // not empty: who keeps the raft log from being purged
 
-	grant healGrant
-
 	twins []twin // the newest last
 
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
@@ -169,9 +167,7 @@ type Node struct {
 type serverSlot struct {
 	backlog ledger.Backlog
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
-	applier string        // why replication from the feed does not run; empty: it does
-	failure *applyFailure
-	rate    float64 // entries per second applied, when there was last a backlog
+	rate    float64       // entries per second applied, when there was last a backlog
 
 	largeRate  float64       // bytes per second of large transactions applied, when there last was one
 	heavy      time.Duration // about how long what is heavy in backlog takes
@@ -180,8 +176,6 @@ type serverSlot struct {
 	applyRate  float64       // bytes per second applied, when there was last a backlog; 0: not known
 	toldBehind bool          // others were told at once that it lags
 	ddl        []mysqld.DDL  // of the leader: under way
-
-	seed seedSlot
 }
 
 // errStopped is given to waits that end because the node stops.
@@ -361,7 +355,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 func (n *Node) serverViewLocked() ha.Server {
 	s := n.lives.Status()
 	v := s.Server.View()
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy,
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
 		n.delayedLocked()
 	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() &&
 		n.raft.Role != consensus.Leader
@@ -454,7 +448,7 @@ func (n *Node) act(a ha.Action) {
 	case ha.Judge:
 		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
 	case ha.Seed:
-		n.task(n.seedServer)
+		n.task(n.seeding.Seed)
 	case ha.Promote:
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:

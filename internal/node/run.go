@@ -106,6 +106,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
+	n.seeding = n.newSeeding()
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
@@ -200,16 +201,10 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	}
 	// It is not there yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed
 	// (S8).
-	if err := n.forgetData(); err != nil {
+	if err := n.seeding.Forget(); err != nil {
 		return err
 	}
 	return mysqld.Initialize(ctx, mc)
-}
-
-// forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another
-// one comes.
-func (n *Node) forgetData() error {
-	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged, s.Voids = 0, "", nil, nil })
 }
 
 // openLog opens the raft log.
@@ -455,7 +450,7 @@ func (n *Node) startParts() error {
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)
-		n.every(time.Second, n.tendVoids)
+		n.every(time.Second, n.seeding.TendDecisions)
 		n.every(governInterval, n.govern)
 	}
 	return nil
@@ -465,7 +460,6 @@ func (n *Node) startFeed() (err error) {
 	n.feedLogin = config.Account{User: n.certs.Secrets().Feed.User, Password: config.NewToken()}
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
-	n.tolerance = dump.NewTolerance(n.followsTolerant)
 	uid, err := n.mysqldConfig().UID()
 	if err != nil {
 		return err
@@ -473,8 +467,8 @@ func (n *Node) startFeed() (err error) {
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User,
 		Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
-		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.followsVoid,
-		Tolerance: n.tolerance, Logger: n.log}, &feedLog{n: n})
+		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.seeding.FollowsVoid,
+		Tolerance: n.seeding.Tolerance(), Logger: n.log}, &feedLog{n: n})
 	return err
 }
 
