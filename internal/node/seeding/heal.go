@@ -81,13 +81,19 @@ func (s *Seeding) mend(ctx context.Context, l *lifecycle.Life, st mysqld.Replica
 	default:
 		s.heal(ctx, l, &next)
 	}
+	s.keepFailure(l, &next)
+	return next.text()
+}
+
+// keepFailure shows what the applier of a life has come to. That the data differs may have been found meanwhile: it
+// stays, or HealDiverged would leave the node as it is, out of service.
+func (s *Seeding) keepFailure(l *lifecycle.Life, next *failure) {
 	s.server.Change(func(st *lifecycle.Status, _ uint64) bool {
-		if st.Life() == l {
-			s.failure.Store(&next)
+		if f := s.failure.Load(); st.Life() == l && (f == nil || !f.view.Diverged) {
+			s.failure.Store(next)
 		}
 		return false
 	})
-	return next.text()
 }
 
 // NoteApplier keeps why replication from the feed does not run, and says whether that is new.

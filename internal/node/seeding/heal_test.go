@@ -117,7 +117,8 @@ func TestHealIsNotAllowed(t *testing.T) {
 		"an unknown entry":   {func(*member) {}, 0, "not known at which entry"},
 		"a full disk":        {func(m *member) { m.full = errors.New("disk full") }, 60, "disk full"},
 		"another life":       {func(m *member) { m.follows(9) }, 60, "not what it was"},
-		"it was promoted":    {func(m *member) { m.lives.Change(func(s *lifecycle.Status) { s.Promote(4) }) }, 60, "not what it was"},
+		"it was promoted": {func(m *member) { m.lives.Change(func(s *lifecycle.Status) { s.Promote(4) }) }, 60,
+			"not what it was"},
 	} {
 		m := newMember(t)
 		l := m.follows(3)
@@ -169,6 +170,28 @@ func TestAppliedAfterAll(t *testing.T) {
 	}
 }
 
+// TestWorseStays: that the data differs, found while the leader was asked about an entry that could not be applied, is
+// not forgotten for that.
+func TestWorseStays(t *testing.T) {
+	m := newMember(t)
+	l := m.follows(3)
+	stopped := &failure{view: api.ApplyErrorView{Number: 1062, Index: 60}}
+	if m.s.keepFailure(l, stopped); m.s.ApplyError() != &stopped.view {
+		t.Error("what it has stopped at is not shown")
+	}
+	m.s.LostXA(l, lifecycle.LostXA{XID: "x"}, 60, gtid.Set{})
+	m.s.keepFailure(l, stopped)
+	var asked HealRequest
+	m.grants(nil, &asked)
+	if !m.s.HealDiverged(t.Context(), l) {
+		t.Errorf("it is out of service and not healed: %+v", m.s.ApplyError())
+	}
+	m.s.keepFailure(new(lifecycle.Life), stopped)
+	if !m.s.ApplyError().Diverged {
+		t.Error("of another life")
+	}
+}
+
 // TestGrant: the leader lets one node at a time throw its data away, if some node has what that one cannot apply, and
 // if the data that is left is enough until the copy is complete.
 func TestGrant(t *testing.T) {
@@ -189,14 +212,17 @@ func TestGrant(t *testing.T) {
 		"no member":         {func(m *member) { m.settings.Members[1].ID = 9 }, want, "not a member"},
 		"a pause": {func(m *member) { m.settings.Pause = &config.Pause{Until: time.Now().Add(time.Hour)} }, want,
 			"are paused"},
-		"another one is seeded":         {func(m *member) { m.peers[3].Member.Seed = new(api.SeedView) }, want, "db3 is being seeded"},
-		"it is itself":                  {func(m *member) { m.peers[2].Member.Seed = new(api.SeedView) }, want, ""},
-		"another one has a permission":  {func(m *member) { m.permitted(3, false) }, want, "db3 is about to be seeded"},
-		"which has made no use of it":   {func(m *member) { m.permitted(3, true) }, want, ""},
-		"the permission is an old one":  {func(m *member) { m.permitted(3, false); m.s.grants.at -= grantLife }, want, ""},
-		"no room, data enough":          {func(*member) {}, HealRequest{Index: 60}, ""},
-		"no room, its data is needed":   {func(m *member) { m.peers[3].Ready = false }, HealRequest{Index: 60}, "no room to keep its data"},
-		"the same, its data is no good": {func(m *member) { m.peers[3].Ready = false }, HealRequest{Index: 60, Diverged: true}, ""},
+		"another one is seeded": {func(m *member) { m.peers[3].Member.Seed = new(api.SeedView) }, want,
+			"db3 is being seeded"},
+		"it is itself":                 {func(m *member) { m.peers[2].Member.Seed = new(api.SeedView) }, want, ""},
+		"another one has a permission": {func(m *member) { m.permitted(3, false) }, want, "db3 is about to be seeded"},
+		"which has made no use of it":  {func(m *member) { m.permitted(3, true) }, want, ""},
+		"the permission is an old one": {func(m *member) { m.permitted(3, false); m.s.grants.at -= grantLife }, want, ""},
+		"no room, data enough":         {func(*member) {}, HealRequest{Index: 60}, ""},
+		"no room, its data is needed": {func(m *member) { m.peers[3].Ready = false }, HealRequest{Index: 60},
+			"no room to keep its data"},
+		"the same, its data is no good": {func(m *member) { m.peers[3].Ready = false },
+			HealRequest{Index: 60, Diverged: true}, ""},
 		"no room, the other stopped at an entry, too": {func(m *member) {
 			m.peers[3].Ready, m.peers[3].Member.ApplyError = false, &api.ApplyErrorView{Index: 60}
 		}, HealRequest{Index: 60}, ""},
