@@ -66,13 +66,15 @@ func TestNewerLocalState(t *testing.T) {
 func TestOrdersOfNewerVersions(t *testing.T) {
 	n := newTestNode(t, as(2))
 	close(n.ready)
-	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": seeding.ReqHeal, "plain": reqPlain} {
+	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": seeding.ReqHeal,
+		"plain": reqPlain} {
 		_, err := n.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
 		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []any{new(order), new(api.DelayRequest), new(seeding.HealRequest), new(plainOrder), new(seeding.Donation)} {
+	for _, o := range []any{new(order), new(api.DelayRequest), new(seeding.HealRequest), new(plainOrder),
+		new(seeding.Donation)} {
 		b, err := json.Marshal(o)
 		if err == nil {
 			err = config.DecodeOrder(b, o)

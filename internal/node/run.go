@@ -414,8 +414,8 @@ func (n *Node) startParts() error {
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
 		Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited,
-		Logger: n.log, Routers: &n.routers})
+		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts,
+		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
 		Logger: n.log})
 	n.api.SetPages(n.pages)

@@ -59,7 +59,8 @@ func TestTakeTolerant(t *testing.T) {
 	if open := s.newDecisions(); len(open) != 1 {
 		t.Errorf("%d decisions to take up", len(open))
 	}
-	if err := s.FollowDecisions(gtid.Set{}); err != nil || s.followsTolerant(g) || !s.FollowsVoid(g) || !s.DeclaredVoid(g) {
+	if err := s.FollowDecisions(gtid.Set{}); err != nil || s.followsTolerant(g) || !s.FollowsVoid(g) ||
+		!s.DeclaredVoid(g) {
 		t.Errorf("void: %v", err)
 	}
 }

@@ -12,7 +12,7 @@
 //
 // # What changes together
 //
-// Why a member's applier does not run, and what it has stopped at (failure), are shown beside the status of mysqld. They
+// Why a member's applier does not run, and what it has stopped at (failure), are shown with the status of mysqld. They
 // are replaced whole, and only while the status cannot change: in Server.Change, or by Started and Applied, whose
 // callers hold the lock of Server.Change. Reading them needs no lock.
 //

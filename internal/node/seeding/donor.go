@@ -187,7 +187,8 @@ func (s *Seeding) askDonor(ctx context.Context, id uint64) (d Donation, err erro
 	if err != nil {
 		return d, err
 	}
-	return d, config.DecodeOrder(body, &d) // what the copy's data follows may be told by a key that this version does not know
+	// What the copy's data follows may be told by a key that this version does not know.
+	return d, config.DecodeOrder(body, &d)
 }
 
 // DonationFor answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the

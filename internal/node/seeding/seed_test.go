@@ -167,8 +167,9 @@ func TestCopyDoesNotCount(t *testing.T) {
 		during func(*member)
 		why    string // empty: it counts
 	}{
-		"as it began":          {func(*member) {}, ""},
-		"the donor restarted":  {func(m *member) { m.gives(2, Donation{Incarnation: 6, Applied: 80}) }, "restarted meanwhile"},
+		"as it began": {func(*member) {}, ""},
+		"the donor restarted": {func(m *member) { m.gives(2, Donation{Incarnation: 6, Applied: 80}) },
+			"restarted meanwhile"},
 		"the donor is gone":    {func(m *member) { delete(m.answers, 2) }, "asking the donor about its data"},
 		"the log begins later": {func(m *member) { m.first = 72 }, "the log here was started again at 72"},
 		"just so late":         {func(m *member) { m.first = 71 }, ""},
