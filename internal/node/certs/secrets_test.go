@@ -88,8 +88,9 @@ func TestCloneLogin(t *testing.T) {
 	first := newSecrets(cs)
 	h.settings.CloneHash = pki.HashToken(first.Clone.Password)
 	h.raft.Commit = 70
+	h.leads = &testMySQL{}
 	cs.TendClone(t.Context())
-	h.settings.Rotate = true
+	h.leads, h.settings.Rotate = nil, true
 	cs.TendClone(t.Context())
 	if cs.Secrets().Clone != first.Clone {
 		t.Fatal("it was replaced without need, or by a node that does not lead")

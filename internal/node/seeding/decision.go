@@ -32,10 +32,11 @@ const (
 	eventForceApply = "force-apply"
 )
 
-var (
-	errNewVoids  = errors.New("an operator has decided about an entry since its mysqld was started")
-	ErrHoldsVoid = errors.New("this data has an entry that an operator has decided about since")
-)
+// errNewVoids: mysqld is fed as it was before a decision.
+var errNewVoids = errors.New("an operator has decided about an entry since its mysqld was started")
+
+// ErrHoldsVoid: the data cannot follow a decision, and has to be replaced by a copy.
+var ErrHoldsVoid = errors.New("this data has an entry that an operator has decided about since")
 
 // Void implements api.Backend (leader only).
 func (s *Seeding) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
@@ -188,8 +189,8 @@ func (s *Seeding) marked(g gtid.GTID, kind string) bool {
 	return len(voids) > 0 && slices.Contains(voids, g.String()+kind)
 }
 
-// Undecided says whether an operator has decided about an entry and this node's data does not follow that yet.
-func (s *Seeding) Undecided() bool { return len(s.newDecisions()) > 0 }
+// HasNewDecisions says whether an operator has decided about an entry, and this node's data does not follow that yet.
+func (s *Seeding) HasNewDecisions() bool { return len(s.newDecisions()) > 0 }
 
 // newDecisions are those that this node's data does not follow yet.
 func (s *Seeding) newDecisions() (out []config.Void) {
@@ -212,7 +213,7 @@ func (s *Seeding) TendDecisions(ctx context.Context) {
 	l := st.Life()
 	switch {
 	case l == nil || st.State() != ha.ServerReady:
-	case s.Undecided():
+	case s.HasNewDecisions():
 		s.server.Restart(errNewVoids.Error())
 	default:
 		err := s.tolerance.Tend(ctx, l.Admin().GTIDExecuted, func(ctx context.Context, tolerant bool) error {

@@ -17,7 +17,7 @@ func TestTakeVoids(t *testing.T) {
 	m := newMember(t)
 	m.settings.Voids = []config.Void{{GTID: g.String(), Index: 9}}
 	s := m.s
-	if !s.DeclaredVoid(g) || s.DeclaredVoid(later) || s.FollowsVoid(g) || !s.Undecided() {
+	if !s.DeclaredVoid(g) || s.DeclaredVoid(later) || s.FollowsVoid(g) || !s.HasNewDecisions() {
 		t.Error("it is decided, and not taken up yet")
 	}
 	if err := s.FollowDecisions(has); !errors.Is(err, ErrHoldsVoid) || s.FollowsVoid(g) {
@@ -28,7 +28,7 @@ func TestTakeVoids(t *testing.T) {
 		t.Errorf("it is not written down: %v", err)
 	}
 	m.full = nil
-	if err := s.FollowDecisions(gtid.Set{}); err != nil || !s.FollowsVoid(g) || s.Undecided() {
+	if err := s.FollowDecisions(gtid.Set{}); err != nil || !s.FollowsVoid(g) || s.HasNewDecisions() {
 		t.Errorf("taken up: %v", err)
 	}
 	if err := s.FollowDecisions(has); err != nil {

@@ -210,7 +210,7 @@ func (s *Seeding) donate(ctx context.Context, to uint64) (d Donation, err error)
 		return d, errors.New("the asking node is not a member")
 	case l == nil || st.State() != ha.ServerReady:
 		return d, fmt.Errorf("its mysqld is %s", st.State())
-	case s.Undecided():
+	case s.HasNewDecisions():
 		return d, errNewVoids
 	}
 	if d.Applied, err = l.ReadExecuted(ctx); err != nil {

@@ -35,6 +35,7 @@ type member struct {
 	first    uint64 // where the log begins
 	answers  map[uint64]func(kind uint8, body []byte) ([]byte, error)
 	asked    []uint64 // who was asked, in order
+	ill      bool     // this member is not ready
 	blocked  *api.BlockedView
 
 	lock    sync.Mutex // as Node.mu: no port may be asked with it held
@@ -141,12 +142,13 @@ func (c testCluster) Peers() gossip.Peers                      { return c.m.peer
 func (c testCluster) Blocked(context.Context) *api.BlockedView { return c.m.blocked }
 
 func (c testCluster) Census() membership.Census {
-	c.m.outside()
+	m := c.m
+	m.outside()
 	k := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}}
-	for _, n := range c.m.settings.Members {
-		p := c.m.peers[n.ID]
+	for _, n := range m.settings.Members {
+		p := m.peers[n.ID]
 		k.Nodes[n.ID] = ledger.CensusNode{Name: n.Name, Voter: n.Role == config.RoleVoter,
-			Live: n.ID == 1 || p.Fresh(), Data: n.Role != config.RoleLogger, Ready: n.ID == 1 || p.Fresh() && p.Ready}
+			Live: n.ID == 1 || p.Fresh(), Data: n.Role != config.RoleLogger, Ready: n.ID == 1 && !m.ill || p.Fresh() && p.Ready}
 	}
 	return membership.Census{Census: k}
 }

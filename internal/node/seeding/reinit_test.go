@@ -27,6 +27,8 @@ func TestReinit(t *testing.T) {
 		"it is down":        {func(m *member) { m.peers[2].Up = false }, "db2", api.KindNotReady},
 		"its data is needed": {func(m *member) { m.peers[3].Ready = false },
 			"db2", api.KindNeeded},
+		"nothing to copy from": {func(m *member) { m.peers[2].Ready, m.peers[3].Ready, m.ill = false, false, true }, "db2",
+			api.KindNotReady},
 		"its data is no good": {func(m *member) { m.peers[2].Ready, m.peers[3].Ready = false, false }, "db2", ""},
 		"it says no":          {func(m *member) { delete(m.answers, 2) }, "db2", api.KindNotReady},
 		"another term":        {func(m *member) { m.raft.Term = 8 }, "db2", api.KindChanged},
