@@ -151,7 +151,8 @@ func (cs *Certs) Status(runs bool) gossip.CAStatus {
 	if cs.bundle == nil {
 		return gossip.CAStatus{}
 	}
-	s := gossip.CAStatus{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(), Clone: pki.HashToken(cs.Secrets().Clone.Password)}
+	s := gossip.CAStatus{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(),
+		Clone: pki.HashToken(cs.Secrets().Clone.Password)}
 	if runs {
 		cs.mu.Lock()
 		s.MySQL = cs.shown.signer
