@@ -11,10 +11,16 @@ import (
 // errAllHeld ends a scan that has found all it looks for.
 var errAllHeld = errors.New("all are held")
 
+// ScannedLog is a raft log that is read from its first entry on.
+type ScannedLog interface {
+	FirstIndex() (uint64, error)
+	Scan(from, to uint64, f func(m *raftlog.Meta, index, term uint64, events []byte) error) error
+}
+
 // NotHeld are those XA transactions, prepared on a node that had applied everything up to an index, whose XA PREPARE a
 // log does not hold up to another one. A node with this log cannot be seeded from that one while they are prepared: the
 // copy would not have them, and the log could not bring them again.
-func NotHeld(ctx context.Context, prepared []string, applied uint64, log *raftlog.Log, upTo uint64) ([]string, error) {
+func NotHeld(ctx context.Context, prepared []string, applied uint64, log ScannedLog, upTo uint64) ([]string, error) {
 	if len(prepared) == 0 {
 		return nil, nil
 	}

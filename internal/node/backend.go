@@ -29,13 +29,14 @@ var _ api.Backend = backend{}
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause),
-		api.Resume.By(n.members.Resume), api.Reinit.By(n.Reinit), api.Delay.By(n.Delay),
+		api.Resume.By(n.members.Resume), api.Reinit.By(n.seeding.Reinit), api.Delay.By(n.Delay),
 		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
 		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),
 		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
-		api.ReplacePassword.By(n.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken), api.Join.By(n.members.Join),
-		api.Remove.By(n.members.Remove), api.Promote.By(n.members.Promote), api.Demote.By(n.members.Demote),
-		api.Leave.By(n.Leave), api.Void.By(n.Void), api.ForceApply.By(n.ForceApply),
+		api.ReplacePassword.By(n.certs.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken),
+		api.Join.By(n.members.Join), api.Remove.By(n.members.Remove), api.Promote.By(n.members.Promote),
+		api.Demote.By(n.members.Demote), api.Leave.By(n.Leave),
+		api.Void.By(n.seeding.Void), api.ForceApply.By(n.seeding.ForceApply),
 		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens),
 		api.CA.By(n.certs.CA),
 	}
@@ -50,9 +51,7 @@ func (n *Node) Local() api.Health {
 	s := n.lives.Status()
 	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: s.Life() != nil}
 	h.State, h.Reason = n.stateLocked()
-	if f := n.srv.failure; f != nil {
-		h.ApplyError = &f.view
-	}
+	h.ApplyError = n.seeding.ApplyError()
 	if m, ok := n.Settings().MemberByID(st.Leader); ok {
 		h.Leader = m.Name
 	}

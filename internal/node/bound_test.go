@@ -1,7 +1,6 @@
 package node
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,17 +121,4 @@ func learnerNode(t *testing.T, changes ...func(*testDir)) *Node {
 			Member: api.MemberView{Name: m.Name, MySQL: &api.MySQLView{Version: n.bin.Version.String()}}}}
 	}
 	return n
-}
-
-// TestDonorOfItsZone: a node copies from a member of its own zone, even if that leads, and from others when it cannot.
-func TestDonorOfItsZone(t *testing.T) {
-	n := learnerNode(t, as(5))
-	n.gossip.Peers()[1].OpenTerm = 1
-	if got := n.donors(); len(got) != 4 || got[0] != 1 {
-		t.Errorf("donors of db5 are %v", got)
-	}
-	n.gossip.Peers()[1].Ready = false
-	if got := n.donors(); slices.Contains(got, 1) || len(got) != 3 {
-		t.Errorf("donors of db5 are %v", got)
-	}
 }

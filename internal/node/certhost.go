@@ -8,7 +8,6 @@ import (
 	"trireme/internal/consensus"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/certs"
-	"trireme/internal/pki"
 )
 
 // certHost is what certs sees of this node.
@@ -20,8 +19,8 @@ type certMySQL struct {
 	*mysqld.Server
 }
 
-func (h certHost) Change(ctx context.Context, change func(*config.Cluster) error) error {
-	_, err := h.n.members.Change(ctx, 0, change)
+func (h certHost) Change(ctx context.Context, term uint64, change func(*config.Cluster) error) error {
+	_, err := h.n.members.Change(ctx, term, change)
 	return err
 }
 
@@ -42,7 +41,20 @@ func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
 	return certMySQL{l.Admin(), l.Process()}, h.n.mysqldConfig()
 }
 
-func (h certHost) CloneHash() string { return pki.HashToken(h.n.shared().Clone.Password) }
+func (h certHost) Leads() (certs.MySQL, uint64) {
+	h.n.mu.Lock()
+	defer h.n.mu.Unlock()
+	s := h.n.lives.Status()
+	l := s.Life()
+	if l == nil || !s.Opens(l) || h.n.request != nil {
+		return nil, 0
+	}
+	return certMySQL{l.Admin(), l.Process()}, s.Term()
+}
+
+func (h certHost) RecordAt(kind string, index uint64, text string) {
+	h.n.history.add(h.n.event(kind, index, text))
+}
 
 func (h certHost) ShutOut(why string) {
 	n := h.n

@@ -138,7 +138,7 @@ const delayTimeout = 10 * time.Second
 // delayForPeer answers reqDelay.
 func (n *Node) delayForPeer(body []byte) ([]byte, error) {
 	var req api.DelayRequest
-	if err := obey(body, &req); err != nil {
+	if err := config.DecodeOrder(body, &req); err != nil {
 		return nil, err
 	}
 	var a delayAnswer

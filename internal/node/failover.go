@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/consensus"
 	"trireme/internal/ha"
 )
@@ -194,7 +195,7 @@ func (n *Node) giveOrder(ctx context.Context, id uint64, o order) error {
 // takeOrder carries out this node's part.
 func (n *Node) takeOrder(body []byte) error {
 	var o order
-	if err := obey(body, &o); err != nil {
+	if err := config.DecodeOrder(body, &o); err != nil {
 		return err
 	}
 	st := n.cons.Status()

@@ -21,6 +21,7 @@ import (
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
 )
 
 // The files in testdata/golden are as released versions wrote them, and are read for ever (docs/format/README.md).
@@ -139,6 +140,52 @@ func TestGoldenWritten(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not what %s holds: the format has changed; see docs/format/README.md\n%s", name, path, got)
 		}
+	}
+}
+
+// TestNotesInNodeJSON: what seeding notes stands in node.json as it did before it was a package of its own.
+func TestNotesInNodeJSON(t *testing.T) {
+	const want = `{
+  "incarnation": 12,
+  "durable_index": 4711,
+  "log_made": true,
+  "diverged": {
+    "errno": 1397,
+    "error": "e",
+    "resources": false,
+    "diverged": true,
+    "index": 9,
+    "since": "2026-01-02T03:04:05.0000006Z",
+    "next": ""
+  },
+  "voids": [
+    "a",
+    "b"
+  ],
+  "heals": [
+    "2026-01-02T03:04:05.0000006Z"
+  ],
+  "hold": {
+    "kind": ""
+  }
+}
+`
+	notes := seeding.Notes{Diverged: &api.ApplyErrorView{Number: 1397, Error: "e", Diverged: true, Index: 9,
+		Since: goldenTime}, Voids: []string{"a", "b"}, Heals: []time.Time{goldenTime}}
+	f, err := openLocalFile(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.update(func(s *localState) {
+		s.Incarnation, s.Durable, s.LogMade, s.Notes, s.Hold = 12, 4711, true, notes, new(holdOrder)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(f.path); err != nil || string(got) != want {
+		t.Errorf("%v: %s", err, got)
+	}
+	if f, err = openLocalFile(filepath.Dir(f.path)); err != nil || !reflect.DeepEqual(f.get().Notes, notes) {
+		t.Errorf("read again: %+v, %v", f, err)
 	}
 }
 

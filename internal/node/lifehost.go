@@ -31,7 +31,7 @@ func (h lifeHost) Prove(ctx context.Context, l *lifecycle.Life, tls []byte) erro
 	return h.n.certs.Prove(ctx, certMySQL{l.Admin(), l.Process()}, tls)
 }
 
-func (h lifeHost) FollowDecisions(has gtid.Set) error { return h.n.takeVoids(has) }
+func (h lifeHost) FollowDecisions(has gtid.Set) error { return h.n.seeding.FollowDecisions(has) }
 
 // Executed updates the backlog.
 func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
@@ -42,14 +42,12 @@ func (h lifeHost) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 		return 0, lifecycle.ErrDead // what a dead life held says nothing about the next one
 	}
 	n.noteBacklogLocked(n.led.Applied(set))
-	if f := n.srv.failure; f != nil && f.view.Index != 0 && !f.view.Diverged && n.srv.backlog.Applied >= f.view.Index {
-		n.srv.failure = nil // it was applied after all; a node that leads by now would not look at its applier again
-	}
+	n.seeding.Applied(n.srv.backlog.Applied)
 	return n.srv.backlog.Applied, nil
 }
 
 func (h lifeHost) LostXA(l *lifecycle.Life, lost lifecycle.LostXA, applied uint64, executed gtid.Set) {
-	h.n.fenceDiverged(l, h.n.explainLostXA(lost, applied, executed))
+	h.n.seeding.LostXA(l, lost, applied, executed)
 }
 
 func (h lifeHost) ReleaseSlowed() { h.n.acks.ReleaseSlowed() }
@@ -73,7 +71,7 @@ func (f lifeFeed) Begin() (ch mysqld.Channel, err error) {
 	if n.Settings().Disbanded != nil {
 		return ch, errDisbanded // its receiver is the plain server's
 	}
-	n.tolerance.Reset()
+	n.seeding.Tolerance().Reset()
 	host, port, err := net.SplitHostPort(n.feed.Addr())
 	if err != nil {
 		return ch, err

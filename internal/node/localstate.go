@@ -11,11 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/seeding"
 )
 
 // localState is what a node must remember of itself over a restart, besides the raft log. It is in node.json, written
@@ -27,14 +26,7 @@ type localState struct {
 	lifecycle.State
 	// LogMade says that the raft log was made: finding none from then on means that it was lost (S2).
 	LogMade bool `json:"log_made"`
-	// Diverged is why the data does not match the log although it looks so: a session here has ended an XA transaction.
-	// nil: nothing is known.
-	Diverged *api.ApplyErrorView `json:"diverged,omitempty"`
-	// Voids are the marks of the config.Voids that the data follows. They are written down before mysqld is fed
-	// accordingly.
-	Voids []string `json:"voids,omitempty"`
-	// Heals are when this node was last seeded because its applier could not apply an entry, or because of Diverged.
-	Heals []time.Time `json:"heals,omitempty"`
+	seeding.Notes
 	// Hold is an operator's order to this node as a delayed learner; nil: no order.
 	Hold *holdOrder `json:"hold,omitempty"`
 

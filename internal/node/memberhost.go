@@ -44,7 +44,7 @@ func (h memberHost) Forward(ctx context.Context, path string, body, answer any) 
 
 func (h memberHost) CADigest() string { return h.n.certs.Bundle().CADigest() }
 
-func (h memberHost) Newcomer() config.Secrets { return h.n.toldToNewcomer() }
+func (h memberHost) Newcomer() config.Secrets { return h.n.certs.Newcomer() }
 
 func (h memberHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
 

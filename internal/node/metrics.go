@@ -116,14 +116,14 @@ func (n *Node) newMetrics() *prometheus.Registry {
 			return one(v != nil && v.Stopped)
 		})
 	locked("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {
-		return one(n.srv.failure != nil)
+		return one(n.seeding.ApplyError() != nil)
 	})
 	gauge("apply_blocked", "1 while a committed entry cannot be applied and no node that answers has what it did.",
 		func(*consensus.Status) float64 {
 			return one(n.View(context.Background()).Blocked != nil)
 		})
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "trireme", Name: "apply_heals_total",
-		Help: "Times that this node gave its data up since its applier could not apply an entry or had left one out, or a session had ended an XA transaction."}, func() float64 { return float64(n.heals.Load()) }))
+		Help: "Times that this node gave its data up since its applier could not apply an entry or had left one out, or a session had ended an XA transaction."}, func() float64 { return float64(n.seeding.Heals()) }))
 	locked("heavy_apply_seconds",
 		"About how long this follower's mysqld will apply large transactions and DDL that are committed.",
 		func(*consensus.Status) float64 {

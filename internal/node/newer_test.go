@@ -11,6 +11,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/config"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
 )
 
 // TestNewerLocalState: a version that was gone back to keeps in node.json what a newer one has put there, and does not
@@ -65,22 +66,24 @@ func TestNewerLocalState(t *testing.T) {
 func TestOrdersOfNewerVersions(t *testing.T) {
 	n := newTestNode(t, as(2))
 	close(n.ready)
-	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": reqHeal, "plain": reqPlain} {
+	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": seeding.ReqHeal,
+		"plain": reqPlain} {
 		_, err := n.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
 		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []any{new(order), new(api.DelayRequest), new(healRequest), new(plainOrder), new(donation)} {
+	for _, o := range []any{new(order), new(api.DelayRequest), new(seeding.HealRequest), new(plainOrder),
+		new(seeding.Donation)} {
 		b, err := json.Marshal(o)
 		if err == nil {
-			err = obey(b, o)
+			err = config.DecodeOrder(b, o)
 		}
 		if err != nil {
 			t.Errorf("%T of this version: %v", o, err)
 		}
 	}
-	if err := obey([]byte(`{"incarnation":1,"later":1}`), new(donation)); err == nil {
+	if err := config.DecodeOrder([]byte(`{"incarnation":1,"later":1}`), new(seeding.Donation)); err == nil {
 		t.Error("a copy is taken of which something is not understood")
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
 	"trireme/internal/raftlog"
 	"trireme/internal/recorder"
 	"trireme/internal/router"
@@ -75,9 +76,8 @@ const (
 type Node struct {
 	cfg     config.Node
 	id      config.Identity
-	secrets config.Secrets // its Clone may change: shared
-	log     *slog.Logger   // says which node
-	base    *slog.Logger   // for the parts that say it themselves
+	log     *slog.Logger // says which node
+	base    *slog.Logger // for the parts that say it themselves
 	local   *localFile
 	history *history
 	version string
@@ -92,7 +92,6 @@ type Node struct {
 	feed      *dump.Feed       // nil on a logger
 	feedLogin config.Account   // of this daemon's mysqld, for the life of the daemon
 	late      *gate            // of the feed
-	tolerance *dump.Tolerance
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router
@@ -106,6 +105,7 @@ type Node struct {
 	recovery  *recovery.Recovery
 	gossip    *gossip.Gossip
 	members   *membership.Members
+	seeding   *seeding.Seeding
 	metrics   *prometheus.Registry
 	samples   *recorder.Store // nil: nothing is recorded
 	vip       addresses
@@ -118,7 +118,6 @@ type Node struct {
 
 	watchdog *watchdog     // of the service manager; shared with the node that comes after this one
 	turns    atomic.Uint64 // of the loop
-	heals    atomic.Uint64 // times that this node gave its data up for an entry that it could not apply
 	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
 	failing  sync.Mutex    // held while this node forces a failover
 	warnings warnings
@@ -128,8 +127,6 @@ type Node struct {
 	mu           sync.Mutex
 	raft         consensus.State
 	leaderSince  time.Duration
-	secretsMu    sync.Mutex // guards secrets.Clone
-	cloneProblem string     // why this node lacks the present one; of tendClone alone
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 
@@ -160,8 +157,6 @@ type Node struct {
 	bound     string // not empty: the raft log should take no more, and why
 	pinned    string // not empty: who keeps the raft log from being purged
 
-	grant healGrant
-
 	twins []twin // the newest last
 
 	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
@@ -172,9 +167,7 @@ type Node struct {
 type serverSlot struct {
 	backlog ledger.Backlog
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
-	applier string        // why replication from the feed does not run; empty: it does
-	failure *applyFailure
-	rate    float64 // entries per second applied, when there was last a backlog
+	rate    float64       // entries per second applied, when there was last a backlog
 
 	largeRate  float64       // bytes per second of large transactions applied, when there last was one
 	heavy      time.Duration // about how long what is heavy in backlog takes
@@ -183,8 +176,6 @@ type serverSlot struct {
 	applyRate  float64       // bytes per second applied, when there was last a backlog; 0: not known
 	toldBehind bool          // others were told at once that it lags
 	ddl        []mysqld.DDL  // of the leader: under way
-
-	seed seedSlot
 }
 
 // errStopped is given to waits that end because the node stops.
@@ -364,7 +355,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 func (n *Node) serverViewLocked() ha.Server {
 	s := n.lives.Status()
 	v := s.Server.View()
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.srv.applier, n.srv.rate, n.srv.heavy,
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
 		n.delayedLocked()
 	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() &&
 		n.raft.Role != consensus.Leader
@@ -457,7 +448,7 @@ func (n *Node) act(a ha.Action) {
 	case ha.Judge:
 		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
 	case ha.Seed:
-		n.task(n.seedServer)
+		n.task(n.seeding.Seed)
 	case ha.Promote:
 		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:

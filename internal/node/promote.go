@@ -190,7 +190,7 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	if n.Settings().Disbanded != nil || len(n.newVoidsLocked()) > 0 || s.Life() != l || s.Phase() != from ||
+	if n.Settings().Disbanded != nil || n.seeding.HasNewDecisions() || s.Life() != l || s.Phase() != from ||
 		s.Term() != term ||
 		st.Term != term || st.Role != consensus.Leader {
 		return consensus.ErrNotLeader

@@ -39,4 +39,4 @@ func (h readHost) Follow(ctx context.Context, index uint64, patience time.Durati
 	return err
 }
 
-func (h readHost) DeclaredVoid(g gtid.GTID) bool { return h.n.declaredVoid(g) }
+func (h readHost) DeclaredVoid(g gtid.GTID) bool { return h.n.seeding.DeclaredVoid(g) }

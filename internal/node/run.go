@@ -106,6 +106,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
+	n.seeding = n.newSeeding()
 	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
@@ -131,7 +132,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		return nil, err
 	}
 	n := newNode(cfg, id, cluster, version, log)
-	if n.secrets, err = config.LoadSecrets(cfg.Dir); err != nil {
+	if err := n.certs.LoadSecrets(); err != nil {
 		return nil, err
 	}
 	if err := n.recovery.Open(n.Settings()); err != nil {
@@ -172,22 +173,8 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := n.openLog(keys); err != nil {
 		return nil, err
 	}
-	n.renewLogins() // the log is locked: no other daemon uses this directory
+	n.certs.RenewLogins() // the log is locked: no other daemon uses this directory
 	return n, nil
-}
-
-// renewLogins gives Trireme's accounts that log in to a mysqld from its own host other passwords, which no other node
-// knows. The next start of mysqld sets them; the file has them for commands on this host.
-func (n *Node) renewLogins() {
-	next := n.shared()
-	next.RenewLogins()
-	if err := next.Save(n.cfg.Dir); err != nil {
-		n.log.Warn("the passwords of trireme_admin and trireme_repl stay as they were", "err", err)
-		return
-	}
-	n.secretsMu.Lock()
-	n.secrets = next
-	n.secretsMu.Unlock()
 }
 
 // prepareServer finds mysqld and makes its data directory.
@@ -214,16 +201,10 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	}
 	// It is not there yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed
 	// (S8).
-	if err := n.forgetData(); err != nil {
+	if err := n.seeding.Forget(); err != nil {
 		return err
 	}
 	return mysqld.Initialize(ctx, mc)
-}
-
-// forgetData forgets what was known of a data directory. It is on disk before the directory goes, and before another
-// one comes.
-func (n *Node) forgetData() error {
-	return n.local.update(func(s *localState) { s.Durable, s.Inherited, s.Diverged, s.Voids = 0, "", nil, nil })
 }
 
 // openLog opens the raft log.
@@ -294,9 +275,10 @@ func (n *Node) tendKeys(ctx context.Context) {
 }
 
 func (n *Node) mysqldConfig() mysqld.Config {
+	secrets := n.certs.Secrets()
 	return mysqld.Config{Binary: n.bin, Dir: n.cfg.MySQLDir(), Bind: n.cfg.MySQL.Bind, Port: n.cfg.MySQL.Port,
-		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(n.secrets.Admin),
-		Repl: mysqld.Account(n.secrets.Repl), Clone: mysqld.Account(n.shared().Clone),
+		ServerID: uint32(n.id.ID), ReportHost: n.cfg.MySQLHost(), Admin: mysqld.Account(secrets.Admin),
+		Repl: mysqld.Account(secrets.Repl), Clone: mysqld.Account(secrets.Clone),
 		Durability: mysqld.Durability(n.cfg.MySQL.Durability), OSUser: n.cfg.MySQL.OSUser, Extra: n.cfg.MySQL.Options,
 		TLS: n.certs.ServerTLS(), Logger: n.log}
 }
@@ -309,13 +291,14 @@ const (
 )
 
 func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
-	sock := n.mysqldConfig().Socket()
+	mc := n.mysqldConfig()
+	sock := mc.Socket()
 	return dump.NewSource(dump.SourceConfig{
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", sock)
 		},
-		User: n.secrets.Repl.User, Password: n.secrets.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
+		User: mc.Repl.User, Password: mc.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
 		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second,
 		ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
 	})
@@ -431,8 +414,8 @@ func (n *Node) startParts() error {
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
 		Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
-		ClientTLS: clientTLS, NodeToken: n.secrets.APIToken, TrustsCA: n.certs.Bundle().Trusts, Audit: n.certs.Audited,
-		Logger: n.log, Routers: &n.routers})
+		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts,
+		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
 		Logger: n.log})
 	n.api.SetPages(n.pages)
@@ -460,24 +443,23 @@ func (n *Node) startParts() error {
 		n.every(keyInterval, n.tendKeys)
 	}
 	n.every(caInterval, n.certs.StepCA)
-	n.every(caInterval, n.tendClone)
+	n.every(caInterval, n.certs.TendClone)
 	if n.id.Role != config.RoleLogger {
 		n.every(proofInterval, n.certs.TendServer)
 		n.every(time.Second, n.tendDurable())
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
 		n.every(applierInterval, n.tendApplier)
-		n.every(time.Second, n.tendVoids)
+		n.every(time.Second, n.seeding.TendDecisions)
 		n.every(governInterval, n.govern)
 	}
 	return nil
 }
 
 func (n *Node) startFeed() (err error) {
-	n.feedLogin = config.Account{User: n.secrets.Feed.User, Password: config.NewToken()}
+	n.feedLogin = config.Account{User: n.certs.Secrets().Feed.User, Password: config.NewToken()}
 	// The feed is a source of its own to mysqld: incarnation 0 is no life of any mysqld.
 	uuid := gtid.IncarnationUUID(n.id.ClusterID, uint16(n.id.ID), 0)
-	n.tolerance = dump.NewTolerance(n.followsTolerant)
 	uid, err := n.mysqldConfig().UID()
 	if err != nil {
 		return err
@@ -485,8 +467,8 @@ func (n *Node) startFeed() (err error) {
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User,
 		Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
-		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.followsVoid,
-		Tolerance: n.tolerance, Logger: n.log}, &feedLog{n: n})
+		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.seeding.FollowsVoid,
+		Tolerance: n.seeding.Tolerance(), Logger: n.log}, &feedLog{n: n})
 	return err
 }
 

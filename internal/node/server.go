@@ -11,7 +11,14 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/seeding"
 )
+
+// replaceDataLocked has this node's data replaced by a copy of another node's.
+func (n *Node) replaceDataLocked(why string) {
+	n.lives.Change(func(s *lifecycle.Status) { s.Behind(why) })
+	n.gossip.Publish()
+}
 
 // startServer begins a new incarnation: fresh server_uuid, no binary log, read-only (S5).
 func (n *Node) startServer(ctx context.Context) {
@@ -32,6 +39,7 @@ func (n *Node) startServer(ctx context.Context) {
 	}
 	n.watchLocked(l)
 	n.srv = serverSlot{}
+	n.seeding.Started()
 	n.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
 	n.gossip.Publish()
 	n.tasks.Add(1)
@@ -94,8 +102,7 @@ func (n *Node) noteDying(l *lifecycle.Life) {
 // judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets
 // the feed begin.
 func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
-	if v := n.local.get().Diverged; v != nil {
-		n.fenceDiverged(l, *v) // a restart of mysqld would hide it
+	if n.seeding.FenceKnown(l) {
 		return
 	}
 	j, rolledBack, err := l.Judge(ctx)
@@ -109,7 +116,7 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		return // it died meanwhile
 	}
 	switch {
-	case errors.Is(err, errHoldsVoid):
+	case errors.Is(err, seeding.ErrHoldsVoid):
 		n.replaceDataLocked(err.Error())
 		n.mu.Unlock()
 		n.log.Warn("this node is seeded from another one", "why", err)

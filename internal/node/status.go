@@ -83,10 +83,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	if why, ok := n.readyLocked(); !ok && n.id.Role != config.RoleLogger {
 		m.ReasonCode = why.Code
 	}
-	if f := n.srv.failure; f != nil {
-		m.ApplyError = &f.view
-	}
-	m.Seed = n.seedViewLocked()
+	m.ApplyError, m.Seed = n.seeding.ApplyError(), n.seeding.View()
 	m.Links, m.Warnings = n.links.views, n.warningsLocked()
 	m.VIPs = n.vip.views
 	m.Heavy = n.heavyLocked()
@@ -122,8 +119,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 
 // stateLocked is this node's state as it is told, and why. A node is healthy while its log and its applier move.
 func (n *Node) stateLocked() (state, reason string) {
-	if n.srv.applier != "" {
-		return api.StateCatchingUp, n.srv.applier
+	if why := n.seeding.Applier(); why != "" {
+		return api.StateCatchingUp, why
 	}
 	if d := n.stalledLocked(); d > 0 && n.stateName == api.StateHealthy {
 		return api.StateCatchingUp, fmt.Sprintf("mysqld has applied nothing for %.0f s, and %.1f MiB wait for it",

@@ -25,7 +25,7 @@ func (n *Node) newPublisher() *dump.Publisher {
 	}
 	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID,
 		ServerVersion: version, Reserved: config.MaxMemberID,
-		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.declaredVoid,
+		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.seeding.DeclaredVoid,
 		Report: n.streamFailed, Logger: n.log})
 }
 

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/config"
 	"trireme/internal/failpoint"
 	"trireme/internal/ha"
 	"trireme/internal/mysqld"
@@ -21,6 +21,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
@@ -330,8 +331,6 @@ func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
 // Requests between daemons.
 const (
 	reqAwaitApplied uint8 = 1  // body awaitApplied; answered when the node's mysqld has applied the index
-	reqDonate       uint8 = 2  // no body; answered with a donation
-	reqReinit       uint8 = 3  // no body; answered when the node has given its data up
 	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
 	reqForce        uint8 = 20 // body order; answered when the node does its part of a forced failover
 	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
@@ -355,17 +354,6 @@ func (n *Node) askApplied(ctx context.Context, to, index uint64, patience time.D
 	return err
 }
 
-// obey reads what another node orders. A key that this version does not know may change what is meant, so it is
-// refused.
-func obey(body []byte, order any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(order); err != nil {
-		return fmt.Errorf("an order that this version does not understand; upgrade this node: %w", err)
-	}
-	return nil
-}
-
 // HandleRequest answers another daemon.
 func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error) {
 	if !n.up() {
@@ -382,12 +370,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return json.Marshal(n.history.lacking(body))
 	case recovery.ReqSurvey:
 		return n.recovery.SurveyForPeer(body)
-	case reqDonate:
-		d, err := n.donate(ctx, from)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(d)
+	case seeding.ReqDonate:
+		return n.seeding.DonationFor(ctx, from)
 	case membership.ReqAddress:
 		return nil, n.members.TakeAddress(ctx, from, body)
 	case reads.ReqApplied:
@@ -401,14 +385,10 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, n.takeOrder(body)
 	case reqDelay:
 		return n.delayForPeer(body)
-	case reqHeal:
-		var r healRequest
-		if err := obey(body, &r); err != nil {
-			return nil, err
-		}
-		return nil, n.letHeal(from, r)
-	case reqReinit:
-		return nil, n.reinitHere(ctx)
+	case seeding.ReqHeal:
+		return nil, n.seeding.GrantFor(from, body)
+	case seeding.ReqReinit:
+		return nil, n.seeding.ReinitHere(ctx)
 	case reqHoldings:
 		var r awaitApplied
 		if err := json.Unmarshal(body, &r); err != nil {
@@ -417,7 +397,7 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return n.holdingsHere(ctx, r)
 	case reqPlain:
 		var o plainOrder
-		if err := obey(body, &o); err != nil {
+		if err := config.DecodeOrder(body, &o); err != nil {
 			return nil, err
 		}
 		return nil, n.plainHere(ctx, o)
@@ -426,8 +406,8 @@ func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body 
 		return nil, nil
 	case certs.ReqCAKey:
 		return n.certs.CAKeyFor(from, string(body))
-	case reqClone:
-		return n.cloneFor(from)
+	case certs.ReqClone:
+		return n.certs.CloneFor(from)
 	case membership.ReqSettings:
 		c := n.Settings()
 		return c.Marshal()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"trireme/internal/ha"
-	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -89,7 +88,7 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 // While it does not run, the node is no candidate.
 func (n *Node) tendApplier(ctx context.Context) {
 	n.mu.Lock()
-	s, failure := n.lives.Status(), n.srv.failure
+	s := n.lives.Status()
 	lag := time.Duration(0)
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
@@ -102,13 +101,12 @@ func (n *Node) tendApplier(ctx context.Context) {
 	if l == nil {
 		return
 	}
-	if s.State() == ha.ServerBroken && failure != nil && failure.view.Diverged {
-		n.healDiverged(ctx, l, *failure)
+	if s.State() == ha.ServerBroken && n.seeding.HealDiverged(ctx, l) {
 		return
 	}
 	switch {
 	case s.State() == ha.ServerReady && s.Phase() == ha.PhasePromoting: // it applies the rest first
-		n.watchLeftOut(ctx, l)
+		n.seeding.WatchLeftOut(ctx, l)
 		return
 	case !s.Follows():
 		l.ForgetLeftOut()
@@ -127,7 +125,7 @@ func (n *Node) tendApplier(ctx context.Context) {
 	st, err := l.Admin().ReplicaStatus(ctx)
 	if err != nil { // one whose receiver waits for space does not tell
 		if stalled {
-			n.noteApplier(l,
+			n.seeding.NoteApplier(l,
 				cmp.Or(full,
 					"nothing is applied, and mysqld does not tell why; one that has waited for space continues within a minute"))
 		}
@@ -135,30 +133,27 @@ func (n *Node) tendApplier(ctx context.Context) {
 	}
 	problem := ""
 	switch {
-	case !st.SQLRunning && st.SQLErrno == unknownXID:
-		v := n.explain(ctx, l, mysqld.ApplyError{Number: st.SQLErrno, Text: st.SQLError})
-		v.Diverged, v.Error = true, "the log ends an XA transaction that a session on this node has ended before: "+v.Error
-		n.fenceDiverged(l, v)
-		return
 	case !st.SQLRunning && st.SQLErrno != 0:
-		n.noteApplier(l, n.mendApplier(ctx, l, st))
+		n.seeding.Mend(ctx, l, st)
 		return
 	case !st.SQLRunning:
 		problem = "the applier has stopped"
 	case st.IOState == "No":
 		problem = fmt.Sprintf("the receiver has stopped: error %d: %s", st.IOErrno, st.IOError)
 	}
-	changed := n.noteApplier(l, cmp.Or(problem, full))
+	changed := n.seeding.NoteApplier(l, cmp.Or(problem, full))
 	switch {
 	case problem != "":
 		if changed {
 			n.log.Error("replication from the feed stopped; starting it again", "err", problem)
 		}
-		n.startReplica(ctx, l)
+		if err := l.RestartFeed(ctx); err != nil {
+			n.log.Debug("replication did not start", "err", err)
+		}
 	case lag > lifecycle.BlockerPatience:
 		l.KillBlockers(ctx)
 	}
-	n.watchLeftOut(ctx, l)
+	n.seeding.WatchLeftOut(ctx, l)
 }
 
 // wakePause is how old a life is that is ended because it waits for space: a disk may be full although it says that it
@@ -186,29 +181,4 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 		full = n.full + ", and nothing is applied; make room"
 	}
 	return full, true
-}
-
-// noteApplier keeps why replication from the feed does not run, and says whether that is new.
-func (n *Node) noteApplier(l *lifecycle.Life, problem string) (changed bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.lives.Life() != l {
-		return false
-	}
-	changed = n.srv.applier != problem
-	n.srv.applier = problem
-	if changed {
-		n.gossip.Publish()
-	}
-	if f := n.srv.failure; f != nil && !f.view.Diverged && problem == "" && n.srv.backlog.Applied >= f.view.Index {
-		n.srv.failure = nil
-	}
-	return changed
-}
-
-// watchLeftOut takes a follower out of service whose applier has left a transaction out.
-func (n *Node) watchLeftOut(ctx context.Context, l *lifecycle.Life) {
-	if what, index, executed := l.LeftOut(ctx); index != 0 {
-		n.fenceDiverged(l, n.explainLeftOut(what, index, executed))
-	}
 }

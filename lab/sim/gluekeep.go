@@ -95,7 +95,7 @@ func (g *glue) MayChange(in, out []uint64) bool {
 	return c.Leave(in, out) == ledger.MayLeave
 }
 
-// donation is node.donate: what a copy of this node's data would be.
+// donation is seeding.donate: what a copy of this node's data would be.
 type donation struct {
 	incarnation, applied uint64
 	own                  gtid.Set
@@ -117,7 +117,7 @@ func (g *glue) donation() (donation, bool) {
 		prepared: prepared, from: g}, true
 }
 
-// seedServer is node.seedServer: the data is replaced by a copy of another node's.
+// seedServer is seeding.Seed: the data is replaced by a copy of another node's.
 func (g *glue) seedServer(k *task) {
 	err := g.seed(k)
 	if g.state != ha.ServerSeeding {
@@ -162,7 +162,7 @@ func (g *glue) seed(k *task) error {
 		return err
 	}
 	d := x.(donation)
-	if d.applied+1 < first { // node.findDonor
+	if d.applied+1 < first { // seeding.findDonor
 		return fmt.Errorf("the donor has applied up to entry %d, the log here begins at %d", d.applied, first)
 	}
 	if err := g.holdsPrepared(d); err != nil {

@@ -29,7 +29,7 @@ var wallClock = map[string]string{
 	"node/recovery/generation.go": "the record of a generation says when",
 	"node/gossip/open.go":         "remembers over restarts when writes were last taken, for the history",
 	"node/gossip/peer.go":         "measures how the clocks of two members differ",
-	"node/heal.go":                "remembers over restarts when it was seeded, and shows since when the applier stands; a clock that is set changes a pause",
+	"node/seeding/heal.go":        "remembers over restarts when it was seeded, and shows since when the applier stands; a clock that is set changes a pause",
 	"node/history.go":             "events are shown with the time of day",
 	"node/lag.go":                 "shows how far behind mysqld is",
 	"node/lifecycle/judge.go":     "shows how far behind mysqld is",
@@ -41,10 +41,10 @@ var wallClock = map[string]string{
 	"node/node.go":                "a pause ends at a time of day that an operator gave",
 	"node/record.go":              "samples are shown with the time of day",
 	"node/run.go":                 "shows how far behind mysqld is",
-	"node/seed.go":                "tells how long seeding took",
+	"node/seeding/seed.go":        "tells how long seeding took",
 	"node/sight.go":               "tells how long a member was not heard of, between two events",
 	"node/status.go":              "shows how far behind mysqld is",
-	"node/void.go":                "the record of a decision says when",
+	"node/seeding/decision.go":    "the record of a decision says when",
 	"node/upkeep.go":              "how far behind mysqld is, by a difference, which Go takes from the monotonic clock",
 }
 
@@ -52,7 +52,7 @@ func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
 	for _, dir := range []string{"consensus", "ha", "guard", "node", "node/ackpath", "node/certs", "node/gossip",
-		"node/reads", "node/recovery", "node/lifecycle", "node/membership"} {
+		"node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

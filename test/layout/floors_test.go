@@ -28,6 +28,7 @@ var floors = []floor{
 	{"api", "what members, people and programs say to each other", []string{"api"}},
 	{"node/gossip", "what members know of each other", []string{"node/gossip"}},
 	{"node", "organs of a member", nil},
+	{"node/seeding", "how a member comes to its data", []string{"node/seeding"}},
 	{"control", "how people and programs see and steer a cluster", []string{"dashboard", "recorder"}},
 	{"access", "how clients reach data", []string{"alone", "router", "vip"}},
 	{"", "one member", []string{"node"}},
@@ -51,10 +52,11 @@ var exceptions = []string{
 
 // floorOf a package of the product; -1: it has none.
 func floorOf(name string) int {
-	folder, _, below := strings.Cut(name, "/")
-	return slices.IndexFunc(floors, func(f floor) bool {
-		return slices.Contains(f.packages, name) || below && folder == f.folder
-	})
+	at := slices.IndexFunc(floors, func(f floor) bool { return slices.Contains(f.packages, name) })
+	if folder, _, below := strings.Cut(name, "/"); at < 0 && below {
+		at = slices.IndexFunc(floors, func(f floor) bool { return folder == f.folder })
+	}
+	return at
 }
 
 // TestFloors: the product's packages import down only, and nothing of lab/, which proves it.
@@ -126,6 +128,8 @@ func TestFloorsCheck(t *testing.T) {
 		{"internal/node/organ", "internal/core/any", ""},
 		{"internal/node/organ", "internal/node", "on a floor above"},
 		{"internal/node/organ", "internal/node/other", "on the same floor"},
+		{"internal/node/seeding", "internal/node/organ", ""},
+		{"internal/node/organ", "internal/node/seeding", "on a floor above"},
 		{"internal/gtid", "internal/node", "on a floor above"},
 		{"internal/gtid", "internal/mysqlwire", "on the same floor"},
 		{"internal/dump", "internal/raftlog", ""},

@@ -2,7 +2,6 @@ package certs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,7 @@ import (
 // Only members can ask.
 const ReqCAKey uint8 = 40
 
-// askTimeout bounds the search for the key of a new CA.
+// askTimeout bounds a search for what any other member may have.
 const askTimeout = 5 * time.Second
 
 // StepCA takes this node's next step in a change of the CA, and as the leader the cluster's.
@@ -79,7 +78,7 @@ func (cs *Certs) stepCA(ctx context.Context) error {
 		func(s gossip.CAStatus) bool { return s.Signer == next && (s.MySQL == "" || s.MySQL == next) }); len(wait) > 0 {
 		return fmt.Errorf("waiting for certificates of the new CA, mysqld's too, on %s", strings.Join(wait, ", "))
 	}
-	err = cs.host.Change(ctx, func(c *config.Cluster) error {
+	err = cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		if c.CAChange == nil || c.CAChange.Cert != ch.Cert {
 			return api.Errorf(api.KindChanged, "the change of the CA is another one now")
 		}
@@ -106,23 +105,16 @@ func (cs *Certs) current(c *config.Cluster, leader uint64) bool {
 }
 
 // fetchCAKey asks the other members for the key of a CA.
-func (cs *Certs) fetchCAKey(ctx context.Context, of string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	var errs []error
-	for _, m := range cs.host.Settings().Members {
-		if m.ID == cs.id.ID {
-			continue
-		}
-		key, e := cs.host.Request(ctx, m.ID, ReqCAKey, []byte(of))
-		if e == nil {
-			return key, nil
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", m.Name, e))
+func (cs *Certs) fetchCAKey(ctx context.Context, of string) (key []byte, err error) {
+	err = cs.askMembers(ctx, cs.host.Settings(), ReqCAKey, []byte(of), func(answer []byte) error {
+		key = answer
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, "+
+			"take the change back, trireme cert new-ca --abort: %w", err)
 	}
-	return nil,
-		fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, take the change back, trireme cert new-ca --abort: %w",
-			errors.Join(errs...))
+	return key, err
 }
 
 // CAKeyFor answers another member, who has the key of the present CA already, as long as it lacks the new one: who has
@@ -166,7 +158,7 @@ func (cs *Certs) ChangeCA(ctx context.Context, req api.CARequest) (api.CAView, e
 	case api.CAFinish:
 		err = cs.finishCA(ctx)
 	case api.CAAbort:
-		err = cs.host.Change(ctx, func(c *config.Cluster) error {
+		err = cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 			switch {
 			case c.CAChange == nil:
 				return api.Errorf(api.KindConflict, "no change of the CA is under way")
@@ -210,7 +202,7 @@ func (cs *Certs) beginCA(ctx context.Context) error {
 	if err := cs.bundle.Trust(cs.cfg.TLSDir(), ca.CertPEM(), key, time.Now()); err != nil {
 		return err
 	}
-	err = cs.host.Change(ctx, func(c *config.Cluster) error {
+	err = cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		if c.CAChange != nil {
 			return api.Errorf(api.KindBusy, "a change of the CA has begun meanwhile")
 		}
@@ -224,7 +216,7 @@ func (cs *Certs) beginCA(ctx context.Context) error {
 }
 
 func (cs *Certs) finishCA(ctx context.Context) error {
-	err := cs.host.Change(ctx, func(c *config.Cluster) error {
+	err := cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		if c.CAChange == nil {
 			return api.Errorf(api.KindConflict, "no change of the CA is under way").With("begin one with `trireme cert new-ca`")
 		}

@@ -1,5 +1,6 @@
 // Package certs is a member's part in who is trusted: the certificates of this node and of its mysqld, a change of the
-// cluster's CA, revocations, the tokens of the API, and the record of who asked this node for what.
+// cluster's CA, revocations, the tokens of the API, the passwords of Trireme's accounts, and the record of who asked
+// this node for what.
 //
 // What is decided is in the cluster settings (config.Cluster), which the leader changes. Each node then takes its own
 // steps, and tells in its status (gossip.CAStatus) how far it is.
@@ -30,13 +31,15 @@ type MySQL interface {
 	TLSStamp(ctx context.Context) (string, error)
 	Proof(ctx context.Context) (mysqld.Proof, error)
 	ReloadTLS(ctx context.Context, pem []byte) error
+	// SetPassword returns once that is committed.
+	SetPassword(ctx context.Context, of mysqld.Account) error
 }
 
 // Host is the rest of the member.
 type Host interface {
 	Settings() *config.Cluster
-	// Change changes the settings and returns once that is committed.
-	Change(ctx context.Context, change func(*config.Cluster) error) error
+	// Change changes the settings, in a term unless that is 0, and returns once that is committed.
+	Change(ctx context.Context, term uint64, change func(*config.Cluster) error) error
 	// Raft is zero as long as the node starts.
 	Raft() consensus.Status
 	Peers() gossip.Peers
@@ -45,10 +48,12 @@ type Host interface {
 	CheckLinks()
 	// MySQL is nil when none runs.
 	MySQL() (MySQL, mysqld.Config)
-	// CloneHash is the pki.HashToken of the password of trireme_clone that this node has.
-	CloneHash() string
+	// Leads is the MySQL that takes writes here, and in which term; nil: none does, or a switchover is under way or due.
+	Leads() (MySQL, uint64)
 	// Record adds to the history; by is who asked for it, empty: the node itself.
 	Record(kind, by, text string)
+	// RecordAt is for what came into force with an entry.
+	RecordAt(kind string, index uint64, text string)
 	// Publish tells others the status at once, and wakes the loop.
 	Publish()
 	// Go runs f on a goroutine that the node waits for when it stops.
@@ -71,6 +76,10 @@ type Certs struct {
 
 	changing  sync.Mutex // held while a step in a change of the CA is taken
 	caProblem problem    // why the last one was not; changing guards it
+
+	secrets      atomic.Pointer[config.Secrets] // never changed, but replaced; nil before LoadSecrets
+	saving       sync.Mutex                     // held while secrets are replaced, on disk first
+	cloneProblem problem                        // why the present login of trireme_clone is not here; of TendClone alone
 
 	server        atomic.Pointer[pki.Server] // what mysqld should show; nil: none can be had
 	serverProblem problem                    // why it does not; of FollowServer alone
@@ -142,7 +151,8 @@ func (cs *Certs) Status(runs bool) gossip.CAStatus {
 	if cs.bundle == nil {
 		return gossip.CAStatus{}
 	}
-	s := gossip.CAStatus{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(), Clone: cs.host.CloneHash()}
+	s := gossip.CAStatus{Signer: cs.bundle.CADigest(), Trusts: cs.bundle.Trusted(),
+		Clone: pki.HashToken(cs.Secrets().Clone.Password)}
 	if runs {
 		cs.mu.Lock()
 		s.MySQL = cs.shown.signer

@@ -24,6 +24,8 @@ type testHost struct {
 	raft      consensus.Status
 	peers     gossip.Peers
 	mysql     mysqld.Config
+	leads     *testMySQL        // nil: it does not
+	answers   map[uint64][]byte // of the others
 	recorded  []string
 	published int
 	shutOut   string
@@ -71,7 +73,7 @@ func issue(t *testing.T, cs *Certs, ca *pki.CA, from time.Time) {
 
 func (h *testHost) Settings() *config.Cluster { return h.settings }
 
-func (h *testHost) Change(_ context.Context, change func(*config.Cluster) error) error {
+func (h *testHost) Change(_ context.Context, _ uint64, change func(*config.Cluster) error) error {
 	next := h.settings.Clone()
 	err := change(next)
 	if err == nil {
@@ -87,12 +89,35 @@ func (h *testHost) Peers() gossip.Peers    { return h.peers }
 func heard(settings uint64) *gossip.Peer {
 	return &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Settings: settings}}
 }
-func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
+func (h *testHost) Request(_ context.Context, member uint64, _ uint8, _ []byte) ([]byte, error) {
+	if answer := h.answers[member]; answer != nil {
+		return answer, nil
+	}
 	return nil, errors.New("nobody has it")
 }
-func (h *testHost) CheckLinks()                   {}
-func (h *testHost) MySQL() (MySQL, mysqld.Config) { return nil, h.mysql }
-func (h *testHost) CloneHash() string             { return "" }
+func (h *testHost) Leads() (MySQL, uint64) {
+	if h.leads == nil {
+		return nil, 0
+	}
+	return h.leads, 7
+}
+
+// testMySQL takes another password.
+type testMySQL struct {
+	MySQL
+	login mysqld.Account
+	fails error
+}
+
+func (m *testMySQL) SetPassword(_ context.Context, of mysqld.Account) error {
+	if m.fails == nil {
+		m.login = of
+	}
+	return m.fails
+}
+func (h *testHost) RecordAt(kind string, _ uint64, text string) { h.Record(kind, "", text) }
+func (h *testHost) CheckLinks()                                 {}
+func (h *testHost) MySQL() (MySQL, mysqld.Config)               { return nil, h.mysql }
 func (h *testHost) Record(kind, by, text string) {
 	h.recorded = append(h.recorded, kind+" "+text+" by "+by)
 }

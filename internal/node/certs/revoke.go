@@ -56,7 +56,7 @@ func (cs *Certs) Revoke(ctx context.Context, req api.RevokeRequest) (res api.Rev
 			With("`trireme cert show` and the daemon's log tell serial numbers")
 	}
 	res.Serial, res.Node = r.Serial, r.Name
-	err = cs.host.Change(ctx, func(c *config.Cluster) error {
+	err = cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		if why := c.WhyRevoked(r.ID, r.Serial); why != "" {
 			return api.Errorf(api.KindAlready, "%s", why)
 		}

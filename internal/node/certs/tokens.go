@@ -26,7 +26,7 @@ func (cs *Certs) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenR
 	if req.Life > 0 {
 		t.Expires = t.Made.Add(req.Life)
 	}
-	err := cs.host.Change(ctx, func(c *config.Cluster) error {
+	err := cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		if slices.ContainsFunc(c.APITokens, func(o config.APIToken) bool { return o.Name == t.Name }) {
 			return api.Errorf(api.KindAlready, "there is a token %q already", t.Name).
 				With("remove it first (trireme token remove %s), or choose another name", t.Name)
@@ -46,7 +46,7 @@ func (cs *Certs) NewToken(ctx context.Context, req api.TokenRequest) (api.TokenR
 
 // RemoveToken implements api.Backend. Requests that have begun end as they may.
 func (cs *Certs) RemoveToken(ctx context.Context, req api.TokenName) (v api.TokenView, err error) {
-	err = cs.host.Change(ctx, func(c *config.Cluster) error {
+	err = cs.host.Change(ctx, 0, func(c *config.Cluster) error {
 		i := slices.IndexFunc(c.APITokens, func(t config.APIToken) bool { return t.Name == req.Name })
 		if i < 0 {
 			return api.Errorf(api.KindNotFound, "there is no token %q", req.Name).With("see `trireme token list`")

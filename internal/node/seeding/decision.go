@@ -1,4 +1,4 @@
-package node
+package seeding
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/config"
+	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
 )
 
@@ -30,29 +32,30 @@ const (
 	eventForceApply = "force-apply"
 )
 
-var (
-	errNewVoids  = errors.New("an operator has decided about an entry since its mysqld was started")
-	errHoldsVoid = errors.New("this data has an entry that an operator has decided about since")
-)
+// errNewVoids: mysqld is fed as it was before a decision.
+var errNewVoids = errors.New("an operator has decided about an entry since its mysqld was started")
+
+// ErrHoldsVoid: the data cannot follow a decision, and has to be replaced by a copy.
+var ErrHoldsVoid = errors.New("this data has an entry that an operator has decided about since")
 
 // Void implements api.Backend (leader only).
-func (n *Node) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
-	return n.decide(ctx, req, false)
+func (s *Seeding) Void(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	return s.decide(ctx, req, false)
 }
 
 // ForceApply implements api.Backend (leader only).
-func (n *Node) ForceApply(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
-	return n.decide(ctx, req, true)
+func (s *Seeding) ForceApply(ctx context.Context, req api.VoidRequest) (api.VoidReport, error) {
+	return s.decide(ctx, req, true)
 }
 
 // decide has a decision committed, or without a GTID reports what it would mean.
-func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
+func (s *Seeding) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
 	verb, done := eventVoid, "declared entry %d void"
 	if tolerant {
 		verb, done = eventForceApply, "had entry %d applied tolerantly"
 	}
-	term := n.cons.Status().Term
-	rep, err := n.planVoid(ctx, req, tolerant)
+	term := s.host.Raft().Status().Term
+	rep, err := s.planVoid(ctx, req, tolerant)
 	if err != nil || req.GTID == "" {
 		return rep, err
 	}
@@ -66,7 +69,7 @@ func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (
 	}
 	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
 		At: time.Now().UTC(), By: recovery.CleanBy(req.By), Tolerant: tolerant}
-	_, err = n.members.Change(ctx, term, func(c *config.Cluster) error {
+	_, err = s.cluster.Change(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil
 	})
@@ -75,28 +78,24 @@ func (n *Node) decide(ctx context.Context, req api.VoidRequest, tolerant bool) (
 	}
 	rep.Done = true
 	text := fmt.Sprintf("%s "+done+" (%s); error %s", v.By, v.Index, v.Entry, v.Error)
-	e := n.askedEvent(ctx, verb, b.Index, text)
-	e.GTIDs = v.GTID
-	n.history.add(e)
-	n.log.Warn("an operator has decided about an entry", "verb", verb, "gtid", v.GTID, "index", v.Index,
+	s.host.Record(api.Event{Kind: verb, Index: b.Index, Message: text, GTIDs: v.GTID, By: api.WhoAsked(ctx)})
+	s.log.Warn("an operator has decided about an entry", "verb", verb, "gtid", v.GTID, "index", v.Index,
 		"entry", v.Entry, "err", v.Error, "by", v.By)
 	return rep, nil
 }
 
 // planVoid says what would be lost, and why it must not be done.
-func (n *Node) planVoid(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
-	b := n.View(ctx).Blocked
+func (s *Seeding) planVoid(ctx context.Context, req api.VoidRequest, tolerant bool) (api.VoidReport, error) {
+	b := s.cluster.Blocked(ctx)
 	if b == nil {
 		return api.VoidReport{}, api.Errorf(api.KindAlready, "not needed: no entry blocks this cluster").
 			With("see `trireme status`")
 	}
 	rep := api.VoidReport{Entry: *b, Loss: lossOf(b, req.Without, tolerant)}
-	n.mu.Lock()
 	// What could not be applied tolerantly either may still be declared void, not the other way round.
-	done := slices.ContainsFunc(n.Settings().Voids, func(v config.Void) bool {
+	done := slices.ContainsFunc(s.cluster.Settings().Voids, func(v config.Void) bool {
 		return v.GTID == b.GTID && (tolerant || !v.Tolerant)
 	})
-	n.mu.Unlock()
 	p := whyNotVoid(b, req.Without, done)
 	if p == nil && tolerant {
 		p = whyNotTolerant(b)
@@ -168,67 +167,69 @@ func lossOf(b *api.BlockedView, without []string, tolerant bool) string {
 	return text
 }
 
-// declaredVoid says whether an operator has declared a transaction void.
-func (n *Node) declaredVoid(g gtid.GTID) bool {
-	voids := n.Settings().Voids
+// DeclaredVoid says whether an operator has declared a transaction void.
+func (s *Seeding) DeclaredVoid(g gtid.GTID) bool {
+	voids := s.cluster.Settings().Voids
 	if len(voids) == 0 {
 		return false
 	}
 	return slices.ContainsFunc(voids, func(v config.Void) bool { return v.GTID == g.String() && !v.Tolerant })
 }
 
-// followsVoid says whether this node's data has, or will have, nothing of a transaction; it is for the feed.
-func (n *Node) followsVoid(g gtid.GTID) bool { return n.marked(g, "") }
+// FollowsVoid says whether this node's data has, or will have, nothing of a transaction; it is for the feed.
+func (s *Seeding) FollowsVoid(g gtid.GTID) bool { return s.marked(g, "") }
 
 // followsTolerant says whether a transaction is applied tolerantly on this node; it is for the feed.
-func (n *Node) followsTolerant(g gtid.GTID) bool {
-	return n.marked(g, config.TolerantMark) && !n.followsVoid(g)
+func (s *Seeding) followsTolerant(g gtid.GTID) bool {
+	return s.marked(g, config.TolerantMark) && !s.FollowsVoid(g)
 }
 
-func (n *Node) marked(g gtid.GTID, kind string) bool {
-	voids := n.local.get().Voids
+func (s *Seeding) marked(g gtid.GTID, kind string) bool {
+	voids := s.memory.Notes().Voids
 	return len(voids) > 0 && slices.Contains(voids, g.String()+kind)
 }
 
-// newVoidsLocked are those that this node's data does not follow yet.
-func (n *Node) newVoidsLocked() (out []config.Void) {
-	for _, v := range n.Settings().Voids {
-		if !slices.Contains(n.local.get().Voids, v.Mark()) {
+// HasNewDecisions says whether an operator has decided about an entry, and this node's data does not follow that yet.
+func (s *Seeding) HasNewDecisions() bool { return len(s.newDecisions()) > 0 }
+
+// newDecisions are those that this node's data does not follow yet.
+func (s *Seeding) newDecisions() (out []config.Void) {
+	follows := s.memory.Notes().Voids
+	for _, v := range s.cluster.Settings().Voids {
+		if !slices.Contains(follows, v.Mark()) {
 			out = append(out, v)
 		}
 	}
 	return out
 }
 
-// tendVoids ends a mysqld that was started before a decision, and has another apply tolerantly what it should. A leader
-// that serves has applied the entry, and is fenced by a decision about it.
-func (n *Node) tendVoids(ctx context.Context) {
-	n.mu.Lock()
-	s := n.lives.Status()
-	decided := len(n.newVoidsLocked()) > 0
-	n.mu.Unlock()
-	l := s.Life()
+// Tolerance is for the feed: it lets transactions be applied tolerantly.
+func (s *Seeding) Tolerance() *dump.Tolerance { return s.tolerance }
+
+// TendDecisions ends a mysqld that was started before a decision, and has another apply tolerantly what it should. A
+// leader that serves has applied the entry, and is fenced by a decision about it.
+func (s *Seeding) TendDecisions(ctx context.Context) {
+	st, _ := s.server.Now()
+	l := st.Life()
 	switch {
-	case l == nil || s.State() != ha.ServerReady:
-	case decided:
-		n.restartServer(errNewVoids.Error())
+	case l == nil || st.State() != ha.ServerReady:
+	case s.HasNewDecisions():
+		s.server.Restart(errNewVoids.Error())
 	default:
-		err := n.tolerance.Tend(ctx, l.Admin().GTIDExecuted, func(ctx context.Context, tolerant bool) error {
-			n.log.Warn("an entry is applied tolerantly, on an operator's decision", "begins", tolerant)
+		err := s.tolerance.Tend(ctx, l.Admin().GTIDExecuted, func(ctx context.Context, tolerant bool) error {
+			s.log.Warn("an entry is applied tolerantly, on an operator's decision", "begins", tolerant)
 			return l.Admin().SetTolerant(ctx, tolerant)
 		})
-		if n.warnings.isNew("tolerant", err) {
-			n.log.Warn("an entry cannot be applied tolerantly yet", "err", err)
+		if s.host.IsNew("tolerant", err) {
+			s.log.Warn("an entry cannot be applied tolerantly yet", "err", err)
 		}
 	}
 }
 
-// takeVoids has this node's data follow all decisions from now on; has is what its mysqld has executed, and it is
-// not fed yet. The error is errHoldsVoid if the data cannot follow.
-func (n *Node) takeVoids(has gtid.Set) error {
-	n.mu.Lock()
-	voids := n.newVoidsLocked()
-	n.mu.Unlock()
+// FollowDecisions has this node's data follow all decisions from now on; has is what its mysqld has executed, and it is
+// not fed yet. The error is ErrHoldsVoid if the data cannot follow.
+func (s *Seeding) FollowDecisions(has gtid.Set) error {
+	voids := s.newDecisions()
 	if len(voids) == 0 {
 		return nil
 	}
@@ -238,13 +239,13 @@ func (n *Node) takeVoids(has gtid.Set) error {
 			return fmt.Errorf("cluster settings: an entry that is void: %w", err)
 		}
 		if has.Contains(g) {
-			return fmt.Errorf("%w: entry %d, %s (%s)", errHoldsVoid, v.Index, v.GTID, v.Entry)
+			return fmt.Errorf("%w: entry %d, %s (%s)", ErrHoldsVoid, v.Index, v.GTID, v.Entry)
 		}
 	}
-	return n.local.update(func(s *localState) {
-		s.Voids = slices.Clone(s.Voids)
+	return s.memory.Note(func(n *Notes, _ *lifecycle.State) {
+		n.Voids = slices.Clone(n.Voids)
 		for _, v := range voids {
-			s.Voids = append(s.Voids, v.Mark())
+			n.Voids = append(n.Voids, v.Mark())
 		}
 	})
 }
