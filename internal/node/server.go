@@ -161,7 +161,7 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
 func (n *Node) probeServer() func(ctx context.Context) {
-	var probe lifecycle.Probe
+	probe := n.lives.Probe()
 	return func(ctx context.Context) {
 		n.mu.Lock()
 		s, applied := n.lives.Status(), n.srv.backlog.Applied

@@ -68,7 +68,7 @@ func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.of.Ledger.Await(ctx, index); err != nil {
+	if err := l.of.awaitCommitted(ctx, index); err != nil {
 		return nil, err
 	}
 	if err := l.ApplyAll(ctx, index); err != nil {
