@@ -139,6 +139,10 @@ func (f *fakeMySQL) KillApplicationConnections(context.Context) (int, error) {
 	return n, err
 }
 func (f *fakeMySQL) OpenWrites(context.Context) error { return f.openErr }
+func (f *fakeMySQL) RefuseClients(context.Context) error {
+	f.m.calls = append(f.m.calls, "refuse clients")
+	return nil
+}
 func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {
 	f.m.calls = append(f.m.calls, map[bool]string{true: "semisync on", false: "semisync off"}[on])
 	return nil

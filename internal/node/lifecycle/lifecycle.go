@@ -170,6 +170,7 @@ type MySQL interface {
 	KillMetadataBlockers(ctx context.Context) ([]mysqld.Blocker, error)
 
 	AdmitClients(ctx context.Context) error
+	RefuseClients(ctx context.Context) error
 	ApplicationSessions(ctx context.Context) ([]mysqld.Session, error)
 	OpenTransactions(ctx context.Context, rows bool) ([]mysqld.OpenTransaction, error)
 	KillApplicationConnections(ctx context.Context) (killed int, err error)

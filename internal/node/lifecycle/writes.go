@@ -333,6 +333,13 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	if err := l.checkDrained(); err != nil {
 		return err
 	}
+	// What a client logs from now on would be released: super_read_only stops neither ANALYZE TABLE nor XA COMMIT.
+	if err := l.mysql.RefuseClients(ctx); err != nil {
+		return fmt.Errorf("turning clients away: %w", err)
+	}
+	if _, err := l.mysql.KillApplicationConnections(ctx); err != nil {
+		return fmt.Errorf("cutting clients: %w", err)
+	}
 	s, err := l.mysql.WaitingSessions(ctx)
 	if err == nil && s.Waiting > 0 {
 		err = fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting)
@@ -341,9 +348,6 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 		return err
 	}
 	l.polite.Store(true)
-	if _, err := l.mysql.KillApplicationConnections(ctx); err != nil {
-		l.of.Logger.Debug("cutting clients", "err", err)
-	}
 	l.EndStream()
 	return l.proc.StopPolitely(ctx)
 }
