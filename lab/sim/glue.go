@@ -360,12 +360,6 @@ func (g *glue) noteHandover(a ha.Action) {
 	g.hand.term, g.hand.at, g.hand.to = a.Term, g.now(), a.To
 }
 
-// open reports whether this node takes writes, as far as its daemon knows.
-func (g *glue) open() bool {
-	s := g.lives.Status()
-	return s.Phase() == ha.PhaseOpen
-}
-
 // Recall implements lifecycle.Memory.
 func (g *glue) Recall() *lifecycle.State { return &g.saved }
 
@@ -385,7 +379,7 @@ type raftOf struct{ g *glue }
 func (r raftOf) ReadIndex(ctx context.Context) (index uint64, err error) {
 	answered := false
 	r.g.n.ReadIndex(func(i uint64) { index, answered = i, true })
-	err = exec{r.g}.until(ctx, func() bool { return answered })
+	err = exec(r).until(ctx, func() bool { return answered })
 	return index, err
 }
 

@@ -72,7 +72,7 @@ func closedSource() *dump.Source {
 }
 
 func (m *member) NewSource(*Life) Stream { return closedSource() }
-func (m *member) Recall() *State               { return &m.state }
+func (m *member) Recall() *State         { return &m.state }
 func (m *member) Remember(change func(*State)) error {
 	m.calls = append(m.calls, "remember")
 	change(&m.state)
@@ -90,6 +90,7 @@ type fakeMySQL struct {
 	executed string
 	prepared func() []mysqld.XID
 	waiting  uint64
+	looked   func() // at who waits
 	end      raftlog.Pos
 	busy     int // looks at the binary log that show a local statement under way
 	openErr  error
@@ -115,6 +116,9 @@ func (f *fakeMySQL) XARecover(context.Context) ([]mysqld.XID, error) {
 	return f.prepared(), nil
 }
 func (f *fakeMySQL) WaitingSessions(context.Context) (mysqld.Semisync, error) {
+	if f.looked != nil {
+		f.looked()
+	}
 	return mysqld.Semisync{Waiting: f.waiting}, nil
 }
 func (f *fakeMySQL) BinlogStatus(context.Context) (mysqld.BinlogPos, error) {
