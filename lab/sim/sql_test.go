@@ -62,7 +62,7 @@ func TestSQLFindsBrokenRules(t *testing.T) {
 	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S12"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			from := map[string]uint64{"S4stop": 360, "S8xa": 2270}[rule]
+			from := map[string]uint64{"S4stop": 360, "S8xa": 4620}[rule]
 			for i := range uint64(500) {
 				seed := from + i
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})
