@@ -493,7 +493,7 @@ func (n *Node) startFeed() (err error) {
 
 // feedFailed is told what ends the feed for good.
 func (n *Node) feedFailed(err error) {
-	if errors.Is(err, dump.ErrInvariant) {
+	if errors.Is(err, dump.ErrInvariant) || errors.Is(err, raftlog.ErrCorrupt) {
 		n.fail(fmt.Errorf("the feed: %w", err))
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/raftlog"
 )
 
 // startServer begins a new incarnation: fresh server_uuid, no binary log, read-only (S5).
@@ -101,6 +102,10 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 	j, rolledBack, err := l.Judge(ctx)
 	if errors.Is(err, lifecycle.ErrStillFed) && ctx.Err() == nil {
 		n.restartServer(err.Error()) // and so it is not judging any more
+	}
+	if errors.Is(err, raftlog.ErrCorrupt) {
+		n.fail(fmt.Errorf("judging mysqld: %w", err)) // what this node has promised to keep cannot be read (S2)
+		return
 	}
 	n.mu.Lock()
 	s := n.lives.Status()

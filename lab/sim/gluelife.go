@@ -89,6 +89,8 @@ func (g *glue) judgeServer(k *task, l *lifecycle.Life) {
 	}
 	g.said = true
 	switch {
+	case errors.Is(err, raftlog.ErrCorrupt):
+		g.n.fatal(err)
 	case err != nil:
 		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, err)
 		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
@@ -158,7 +160,11 @@ func (g *glue) feedSome() {
 	if !f.begun {
 		f.has = g.srv.Held().Clone()
 		next, _, err := log.SeekGTID(f.has, to)
-		if err != nil {
+		switch {
+		case errors.Is(err, raftlog.ErrCorrupt):
+			g.n.fatal(err)
+			return
+		case err != nil:
 			g.feedFailed()
 			return
 		}
@@ -173,8 +179,11 @@ func (g *glue) feedSome() {
 	for f.next <= to {
 		es, err := r.Next(to, 1<<20)
 		if err != nil || len(es) == 0 {
-			if errors.Is(err, raftlog.ErrPurged) {
+			switch {
+			case errors.Is(err, raftlog.ErrPurged):
 				g.feedFailed()
+			case errors.Is(err, raftlog.ErrCorrupt):
+				g.n.fatal(err)
 			}
 			return
 		}
@@ -228,10 +237,7 @@ func (g *glue) applySoon() {
 	g.sql.applying[g.n.ID] = true
 	g.w.At(g.sql.applyTime(), func() {
 		g.sql.applying[g.n.ID] = false
-		if p.dead || g.proc != p {
-			return
-		}
-		if !g.hung {
+		if g.alive() && g.proc == p {
 			for range 1 + g.w.rnd.IntN(4) {
 				g.srv.Apply(g.w.rnd.IntN(4))
 			}

@@ -44,6 +44,8 @@ func TestSQLSeeds(t *testing.T) {
 		100077: "a node that is elected before its own disk has its log counts for itself what is not synced: raft does, and commits nothing by it",
 		100295: "a node was copied from a donor that had not applied what its new log no longer has",
 		74:     "a client's ANALYZE TABLE in the last moment of a polite stop was released by the shutdown",
+		10174:  "a node whose log had rotted was elected, and waited for ever for what its feed could not read",
+		11559:  "a leader that had adopted XA transactions waited for what its life before had proposed in the same term, with its feed paused",
 		100313: "a power loss that only a judgement had met went unnoticed",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
