@@ -90,7 +90,7 @@ func (g *glue) judgeServer(k *task, l *lifecycle.Life) {
 	g.said = true
 	switch {
 	case errors.Is(err, raftlog.ErrCorrupt):
-		g.n.fatal(err)
+		g.fail(err)
 	case err != nil:
 		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, err)
 		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
@@ -162,7 +162,7 @@ func (g *glue) feedSome() {
 		next, _, err := log.SeekGTID(f.has, to)
 		switch {
 		case errors.Is(err, raftlog.ErrCorrupt):
-			g.n.fatal(err)
+			g.fail(err)
 			return
 		case err != nil:
 			g.feedFailed()
@@ -183,7 +183,7 @@ func (g *glue) feedSome() {
 			case errors.Is(err, raftlog.ErrPurged):
 				g.feedFailed()
 			case errors.Is(err, raftlog.ErrCorrupt):
-				g.n.fatal(err)
+				g.fail(err)
 			}
 			return
 		}
