@@ -13,8 +13,8 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
-# Above consensus the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the same way (copied). What the
-# daemon's own code does of S1, S4, S5 and S6 is seen on real servers only, and of S11 nowhere else.
+# Above consensus and beside package lifecycle the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the
+# same way (copied). What the daemon's own code does of S1, S4 and S5 is seen on real servers only.
 catchers='
 mutant_s1       | ./lab/sim             | TestSQLCampaign                    | short
 mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
@@ -86,7 +86,7 @@ what() {
 where() {
   local files
   case $2:$1 in
-    ./lab/sim:mutant_s[13456] | ./lab/sim:mutant_s11) echo "the simulation's copy" && return ;;
+    ./lab/sim:mutant_s[1345]) echo "the simulation's copy" && return ;;
     ./lab/sim:mutant_s7) echo "internal/consensus, and the simulation's copy" && return ;;
   esac
   files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/mutant')
@@ -171,7 +171,7 @@ if [[ -n $write ]]; then
 
 Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were broken? Each rule is broken on purpose, at one place in the code
 (\`internal/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
-mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus and breaks the rule in the same way. Such a row shows
+mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus, but for package lifecycle, and breaks the rule in the same way. Such a row shows
 that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
 
 This page is written by

@@ -62,8 +62,8 @@ type FeedConfig struct {
 	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
-	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded) and ErrInvariant
-	// (it must be fenced). It must not block.
+	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded), ErrInvariant and
+	// raftlog.ErrCorrupt (it must be fenced). It must not block.
 	Report func(error)
 	// Gate, when set, says which transactions must wait.
 	Gate Gate
@@ -343,12 +343,5 @@ func (f *Feed) end(d *dumping) {
 	defer f.mu.Unlock()
 	if f.current == d {
 		f.current = nil
-	}
-}
-
-// report passes on what the node must act upon.
-func (f *Feed) report(err error) {
-	if f.cfg.Report != nil && (errors.Is(err, ErrPurged) || errors.Is(err, ErrInvariant)) {
-		f.cfg.Report(err)
 	}
 }

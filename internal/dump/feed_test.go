@@ -1,7 +1,9 @@
 package dump
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"trireme/internal/binlog"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
+	"trireme/internal/raftlog"
 )
 
 // loggedIn is a receiver that has said nothing yet.
@@ -240,6 +243,34 @@ func TestFeedReportsInvariant(t *testing.T) {
 	select {
 	case err := <-reported:
 		if !errors.Is(err, ErrInvariant) {
+			t.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing reported")
+	}
+}
+
+// rottenLog cannot be read.
+type rottenLog struct{ *memLog }
+
+func (rottenLog) Read(_ context.Context, from, _ uint64, _ int) ([]Entry, error) {
+	return nil, fmt.Errorf("entry %d: %w", from, raftlog.ErrCorrupt)
+}
+
+// A log that has rotted is reported: it never gets better, and nobody else sees what mysqld waits for.
+func TestFeedReportsRot(t *testing.T) {
+	s := newScript(1)
+	s.entry(1, 0, s.e.trx()...)
+	reported := make(chan error, 1)
+	c := fakeReceiver(t, newFeed(t, rottenLog{s.log}, func(err error) { reported <- err }), gtid.Set{})
+	for {
+		if _, err := nextEvent(t, c); err != nil {
+			break
+		}
+	}
+	select {
+	case err := <-reported:
+		if !errors.Is(err, raftlog.ErrCorrupt) {
 			t.Fatal(err)
 		}
 	case <-time.After(10 * time.Second):

@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/gtid"
 	"trireme/internal/mysqlwire"
+	"trireme/internal/raftlog"
 )
 
 // defaultHeartbeat applies when the receiver asks for none.
@@ -86,8 +87,10 @@ func (r *receiver) dump(argument []byte) error {
 	switch {
 	case d.ctx.Err() != nil:
 		return fmt.Errorf("dump: %w", contextCause(d.ctx))
-	case errors.Is(err, ErrPurged), errors.Is(err, ErrInvariant):
-		r.f.report(err)
+	case errors.Is(err, ErrPurged), errors.Is(err, ErrInvariant), errors.Is(err, raftlog.ErrCorrupt):
+		if report := r.f.cfg.Report; report != nil {
+			report(err)
+		}
 		return errors.Join(err, w.fail(err))
 	}
 	return err

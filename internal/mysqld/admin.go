@@ -255,6 +255,11 @@ func (a *Admin) AdmitClients(ctx context.Context) error {
 	return a.setSwitch(ctx, quickLimit, "offline_mode", false)
 }
 
+// RefuseClients takes AdmitClients back: who is logged in without CONNECTION_ADMIN is cut off as well.
+func (a *Admin) RefuseClients(ctx context.Context) error {
+	return a.setSwitch(ctx, quickLimit, "offline_mode", true)
+}
+
 // WaitExecuted waits until set is executed. Reached is false when timeout was over first.
 func (a *Admin) WaitExecuted(ctx context.Context, set string, timeout time.Duration) (reached bool, err error) {
 	return waitExecuted(ctx, a.wait, set, timeout)

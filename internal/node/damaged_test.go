@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"trireme/internal/config"
 	"trireme/internal/node/recovery"
+	"trireme/internal/raftlog"
 )
 
 // TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would
@@ -35,5 +37,20 @@ func TestDamagedFiles(t *testing.T) {
 				t.Errorf("%s was changed: %s, %v", name, kept, err)
 			}
 		}
+	}
+}
+
+// TestDamagedLog: a log that the feed cannot read ends the daemon, for good. A node that went on would vote with entries
+// that nobody can have from it, and if it was elected, it would wait for ever for mysqld to apply them.
+func TestDamagedLog(t *testing.T) {
+	n := newTestNode(t)
+	n.feedFailed(fmt.Errorf("reading entry 7: %w", raftlog.ErrCorrupt))
+	select {
+	case err := <-n.fatal:
+		if !errors.Is(final(err), ErrFinal) {
+			t.Errorf("%v may be tried again", err)
+		}
+	default:
+		t.Error("the node goes on")
 	}
 }

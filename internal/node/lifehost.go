@@ -5,7 +5,6 @@ import (
 	"net"
 	"strconv"
 
-	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
 	"trireme/internal/node/lifecycle"
@@ -23,9 +22,11 @@ type lifeHost struct{ n *Node }
 
 func (h lifeHost) Raft() lifecycle.Raft { return h.n.cons }
 
-func (h lifeHost) Mysqld() mysqld.Config { return h.n.mysqldConfig() }
+func (h lifeHost) NewProcess() (lifecycle.Process, error) {
+	return lifecycle.NewProcess(h.n.mysqldConfig())
+}
 
-func (h lifeHost) NewSource(l *lifecycle.Life) *dump.Source { return h.n.newSource(l) }
+func (h lifeHost) NewSource(l *lifecycle.Life) lifecycle.Stream { return h.n.newSource(l) }
 
 func (h lifeHost) Prove(ctx context.Context, l *lifecycle.Life, tls []byte) error {
 	return h.n.certs.Prove(ctx, certMySQL{l.Admin(), l.Process()}, tls)

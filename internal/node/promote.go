@@ -45,7 +45,7 @@ type promotion struct {
 	t    *takeover // for the report
 
 	adopted map[mysqld.XID]bool // prepared XA transactions that are mysqld's own
-	src     *dump.Source        // of mysqld's binary log
+	src     lifecycle.Stream    // of mysqld's binary log
 	start   raftlog.Pos         // where that is read from
 	format  []byte              // its FORMAT_DESCRIPTION event
 	barrier uint64              // index of the entry with which this leadership begins
@@ -200,7 +200,7 @@ func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
 }
 
 // pump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
-func (n *Node) pump(l *lifecycle.Life, src *dump.Source, term uint64) {
+func (n *Node) pump(l *lifecycle.Life, src lifecycle.Stream, term uint64) {
 	n.load.drop()
 	for {
 		p, err := src.Next(n.ctx)

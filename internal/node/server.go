@@ -12,6 +12,7 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
+	"trireme/internal/raftlog"
 )
 
 // replaceDataLocked has this node's data replaced by a copy of another node's.
@@ -109,6 +110,10 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 	if errors.Is(err, lifecycle.ErrStillFed) && ctx.Err() == nil {
 		n.restartServer(err.Error()) // and so it is not judging any more
 	}
+	if errors.Is(err, raftlog.ErrCorrupt) {
+		n.fail(fmt.Errorf("judging mysqld: %w", err)) // what this node has promised to keep cannot be read (S2)
+		return
+	}
 	n.mu.Lock()
 	s := n.lives.Status()
 	if s.Life() != l || s.State() != ha.ServerJudging {
@@ -168,7 +173,7 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
 func (n *Node) probeServer() func(ctx context.Context) {
-	var probe lifecycle.Probe
+	probe := n.lives.Probe()
 	return func(ctx context.Context) {
 		n.mu.Lock()
 		s, applied := n.lives.Status(), n.srv.backlog.Applied

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,14 +13,16 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/mysqld"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
 
-// glue is package node in the simulation: the Top of a machine with a mysqld. What package node decides by rules of its
-// own packages is decided here by the same code: ha.Decide, ha.Stands, ledger.Ledger, ledger.Ack, ledger.Judge,
-// ledger.PurgePoint, dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step
-// by step, is what it does in between: promotion, fence, switchover, feed, durable index, seeding, guard. Each function
+// glue is package node in the simulation: the Top of a machine with a mysqld. What package node leaves to packages of
+// its own is done here by the same code: lifecycle.Lives (all that happens to mysqld between its start and its death),
+// ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step
+// by step, is what it does in between: the order of a promotion, fence, switchover, feed, seeding, guard. Each function
 // names the one that it follows.
 //
 // Left out: commit rules, weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the
@@ -30,15 +34,15 @@ type glue struct {
 
 	// On the machine's disk.
 	srv   *fakemysql.Server
-	saved localFile
-	bare  bool // its data directory was lost and has not been replaced yet
+	saved lifecycle.State // node.json
+	bare  bool            // its data directory was lost and has not been replaced yet
 	// tampered: its data directory was written to without the log. That must be detected.
 	tampered bool
 	logger   bool // there is no mysqld
 
 	// Of the mysqld that runs, which is another process than the daemon.
-	life  *mysqlLife
-	hung  bool // mysqld is alive and does not answer
+	proc  *mysqlProcess // the newest; nil: none was started yet
+	hung  bool          // it is alive and does not answer
 	guard guardTimer
 
 	// Of the daemon's life.
@@ -48,13 +52,8 @@ type glue struct {
 	raft     consensus.State
 	since    time.Duration // leader since
 	asked    uint64        // the term before this one asked us to take over
-	state    ha.ServerState
-	problem  string
-	retryAt  time.Duration
-	readyAt  time.Duration
-	serving  serving
+	lives    *lifecycle.Lives
 	applied  uint64
-	keepFrom uint64
 	hungAt   time.Duration // since when mysqld was seen not to answer
 	lost     time.Duration // when the lease was lost
 	hand     handover
@@ -71,23 +70,6 @@ type glue struct {
 	said     bool // the status has changed in a way that others wait for
 }
 
-// localFile is node.json.
-type localFile struct {
-	incarnation uint64
-	lives       ledger.Lives
-	durable     uint64
-	inherited   gtid.Set
-}
-
-// serving is what the present incarnation serves.
-type serving struct {
-	phase   ha.Phase
-	term    uint64
-	drained bool
-	task    *task // the promotion or switchover under way
-	until   time.Duration
-}
-
 type handover struct {
 	term  uint64
 	at    time.Duration
@@ -102,14 +84,14 @@ const (
 	durableEvery   = 700 * time.Millisecond
 	fencePatience  = 200 * time.Millisecond
 	guardGrace     = 50 * time.Millisecond
-	openPatience   = time.Second
 	hungPatience   = 2 * time.Second
 	graceTime      = electionTimeout / 10
 )
 
 func newGlue(n *Node, s *sqlWorld) *glue {
 	g := &glue{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
-	g.saved.lives = ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}
+	g.saved.Lives = ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}
+	g.lives = lifecycle.New(exec{g})
 	g.newData()
 	s.glues = append(s.glues, g)
 	return g
@@ -120,7 +102,7 @@ func (g *glue) newData() {
 	g.srv = fakemysql.New(uint32(g.n.ID))
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.OnCommit = func(t fakemysql.Trx, leader bool) { g.sql.committedHere(g, t, leader) }
-	g.saved.durable, g.saved.inherited, g.tampered = 0, gtid.Set{}, false
+	g.saved.Durable, g.saved.Inherited, g.tampered = 0, "", false
 }
 
 // now is the node's CLOCK_BOOTTIME.
@@ -137,12 +119,14 @@ func (g *glue) Start() uint64 {
 	g.sql.learn(g.n.Log(), hs.GetCommit())
 	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
 	g.settled, g.raft, g.asked = 0, consensus.State{}, 0
-	g.state, g.problem, g.retryAt = ha.ServerOff, "", 0
-	g.serving, g.hand, g.request = serving{}, handover{}, nil
+	g.hand, g.request = handover{}, nil
 	g.peers, g.asks = map[uint64]*peerState{}, map[uint64]func(any){}
-	g.applied, g.keepFrom, g.lost, g.looking, g.stopping = 0, 0, 0, false, false
-	if g.logger {
-		g.state = ha.ServerAbsent
+	g.applied, g.lost, g.looking, g.stopping = 0, 0, false, false
+	g.lives = lifecycle.New(exec{g})
+	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: g,
+		Feed: lifeFeed{g}, Host: g, Logger: slog.New(slog.DiscardHandler)})
+	if !g.logger {
+		g.lives.Change((*lifecycle.Status).Off)
 	}
 	g.feed = feeder{}
 	life := g.n.life
@@ -160,7 +144,6 @@ func (g *glue) Crash(power bool) {
 	g.up = false
 	g.stopTasks()
 	g.killServer(power)
-	g.life = nil
 	g.guard.set(g, 0)
 }
 
@@ -180,6 +163,9 @@ func (g *glue) Committed(entries []*raftpb.Entry) {
 		}
 		g.sql.learn(g.n.Log(), e.GetIndex()-1)
 		g.sql.committed(e.GetIndex(), e.GetTerm(), &m, rest)
+		if m.Flags&raftlog.FlagSpecial != 0 {
+			g.lives.NoteSpecial(e.GetIndex())
+		}
 		if m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0 {
 			ack, ackTerm = &m, e.GetTerm()
 		}
@@ -200,10 +186,10 @@ func (g *glue) Snapshot(snap *raftpb.Snapshot) {
 		return
 	}
 	g.led.Reset(b)
-	if g.state == ha.ServerReady || g.state == ha.ServerUp {
-		g.state = ha.ServerUp
+	if s := g.lives.Status(); s.State() == ha.ServerReady || s.State() == ha.ServerUp {
+		g.lives.Change((*lifecycle.Status).JudgeAgain)
 	}
-	g.feed.on = false
+	g.feed.on = false // the receiver is pointed at it again by the judgement
 	g.poke()
 }
 
@@ -240,7 +226,7 @@ func (g *glue) tick() {
 
 // look is one turn of node.loop.
 func (g *glue) look() {
-	if g.life != nil && !g.life.dead && !g.hung {
+	if g.lives.Life() != nil && g.alive() {
 		g.applied = g.led.Applied(g.srv.Executed()).Applied
 	}
 	v := g.view()
@@ -258,23 +244,22 @@ func (g *glue) look() {
 // view is node.view.
 func (g *glue) view() ha.View {
 	st := g.n.Status()
-	lease := g.lease()
+	lease, s := g.lease(), g.lives.Status()
 	v := ha.View{
 		Now: g.now(), Self: g.n.ID, Name: fmt.Sprint("n", g.n.ID), Weight: 1,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: g.asked != 0 && st.Term == g.asked+1, Since: g.since,
 			Unsettled: st.Role == consensus.Leader && g.settled != st.Term, Voters: len(st.Voters)},
-		Server: ha.Server{State: g.state, Applied: g.applied, Problem: g.problem, RetryAt: g.retryAt,
-			Since: g.readyAt},
-		Serving:           ha.Serving{Phase: g.serving.phase, Term: g.serving.term, Drained: g.serving.drained},
+		Server: s.Server.View(), Serving: s.Serving.View(),
 		HandoverTriedTerm: g.hand.term, HandoverAt: g.hand.at, HandoverTo: g.hand.to, HandoverFails: g.hand.fails,
 		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID),
 		LastOpen: uint64(g.led.NewestBarrier().Node),
 	}
+	v.Server.Applied = g.applied
 	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
 		v.Server.Stuck, v.Server.StuckSince = "mysqld does not answer", g.hungAt
 	}
-	if g.open() && g.serving.term == st.Term {
+	if s.Phase() == ha.PhaseOpen && s.Term() == st.Term {
 		v.Open = g.n.ID
 	}
 	for _, id := range members(&st) {
@@ -326,44 +311,46 @@ func (g *glue) peerView(id uint64, st *consensus.Status) ha.Peer {
 
 // act is node.act.
 func (g *glue) act(a ha.Action) {
-	alive := g.life != nil && !g.life.dead
-	now := ha.Serving{Phase: g.serving.phase, Term: g.serving.term}
-	if !ha.Stands(a, g.n.Status().Term, g.state, now) || a.Kind == ha.Restart && !alive {
+	if s := g.lives.Status(); g.sql.broken("S7") && a.Kind == ha.Fence && a.Term != s.Term() {
 		return
 	}
-	if g.sql.broken("S7") && a.Kind == ha.Fence && a.Term != g.serving.term {
+	l, stands := g.lives.Begin(a, g.n.Status().Term)
+	if !stands {
 		return
 	}
 	g.w.Tracef("%d: %v", g.n.ID, a)
-	l := g.life
 	switch a.Kind {
 	case ha.StartServer:
-		g.state = ha.ServerStarting
 		g.spawn("start", g.startServer)
 	case ha.Judge:
-		g.state = ha.ServerJudging
 		g.spawn("judge", func(k *task) { g.judgeServer(k, l) })
 	case ha.Seed:
-		g.state = ha.ServerSeeding
 		g.spawn("seed", g.seedServer)
 	case ha.Promote:
-		g.serving = serving{phase: ha.PhasePromoting, term: a.Term}
-		g.serving.task = g.spawn("promote", func(k *task) { g.promote(k, l, a.Term) })
+		g.serve("promote", func(k *task) { g.promote(k, l, a.Term) })
 	case ha.Fence:
 		g.fence(a.Reason)
 	case ha.Restart:
-		g.state = ha.ServerDying
-		g.endServer()
+		g.endServer(l)
 	case ha.HandOver:
 		g.noteHandover(a)
 		g.n.Transfer(a.To, func(error) { g.poke() })
 		g.n.Tell(a.To, takeOver{a.Term})
 	case ha.Switchover:
-		g.serving.phase, g.serving.drained = ha.PhaseHandover, false
 		g.noteHandover(a)
 		g.request = nil
-		g.serving.task = g.spawn("switchover", func(k *task) { g.switchover(k, l, a) })
+		g.serve("switchover", func(k *task) { g.switchover(k, l, a) })
 	}
+}
+
+// serve is node.serveTaskLocked.
+func (g *glue) serve(name string, f func(k *task)) {
+	done := make(chan struct{})
+	k := g.spawn(name, func(k *task) {
+		defer close(done)
+		f(k)
+	})
+	g.lives.Change(func(s *lifecycle.Status) { s.Run(k.cancel, done) })
 }
 
 func (g *glue) noteHandover(a ha.Action) {
@@ -373,5 +360,82 @@ func (g *glue) noteHandover(a ha.Action) {
 	g.hand.term, g.hand.at, g.hand.to = a.Term, g.now(), a.To
 }
 
-// open reports whether this node takes writes, as far as its daemon knows.
-func (g *glue) open() bool { return g.serving.phase == ha.PhaseOpen }
+// Recall implements lifecycle.Memory.
+func (g *glue) Recall() *lifecycle.State { return &g.saved }
+
+// Remember implements lifecycle.Memory.
+func (g *glue) Remember(change func(*lifecycle.State)) error {
+	change(&g.saved)
+	return nil
+}
+
+// Raft implements lifecycle.Host.
+func (g *glue) Raft() lifecycle.Raft { return raftOf{g} }
+
+// raftOf is consensus as lifecycle sees it.
+type raftOf struct{ g *glue }
+
+// ReadIndex implements lifecycle.Raft.
+func (r raftOf) ReadIndex(ctx context.Context) (index uint64, err error) {
+	answered := false
+	r.g.n.ReadIndex(func(i uint64) { index, answered = i, true })
+	err = exec(r).until(ctx, func() bool { return answered })
+	return index, err
+}
+
+// Prove implements lifecycle.Host.
+func (g *glue) Prove(context.Context, *lifecycle.Life, []byte) error { return nil }
+
+// FollowDecisions implements lifecycle.Host.
+func (g *glue) FollowDecisions(gtid.Set) error { return nil }
+
+// Executed implements lifecycle.Host.
+func (g *glue) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
+	if g.lives.Life() != l {
+		return 0, lifecycle.ErrDead
+	}
+	g.applied = g.led.Applied(set).Applied
+	return g.applied, nil
+}
+
+// LostXA implements lifecycle.Host: clients here end prepared XA transactions on the leader only.
+func (g *glue) LostXA(_ *lifecycle.Life, lost lifecycle.LostXA, applied uint64, _ gtid.Set) {
+	g.w.Violate("S5", "node %d, which has applied up to entry %d, seems to have lost the XA transaction %s (%v)", g.n.ID,
+		applied, lost.XID, lost.Prepare)
+}
+
+// ReleaseSlowed implements lifecycle.Host: no acknowledgement is held back here.
+func (g *glue) ReleaseSlowed() {}
+
+// WhyUnacknowledged implements lifecycle.Host.
+func (g *glue) WhyUnacknowledged() string { return "" }
+
+// Dying implements lifecycle.Host: see noticeDeath.
+func (g *glue) Dying(*lifecycle.Life) {}
+
+// fail is node.fail: the daemon ends, but not in the middle of a task.
+func (g *glue) fail(err error) { g.n.in(time.Microsecond, func() { g.n.fatal(err) }) }
+
+// Fail implements lifecycle.Host.
+func (g *glue) Fail(err error) { g.w.Violate("S13", "node %d: %v", g.n.ID, err) }
+
+// lifeFeed is the feed as lifecycle sees it.
+type lifeFeed struct{ g *glue }
+
+// Begin implements lifecycle.Feed.
+func (f lifeFeed) Begin() (ch mysqld.Channel, err error) { return ch, nil }
+
+// Pause implements lifecycle.Feed.
+func (f lifeFeed) Pause(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.g.feed.paused = true
+	return nil
+}
+
+// Resume implements lifecycle.Feed.
+func (f lifeFeed) Resume() {
+	f.g.feed.paused, f.g.feed.begun = false, false
+	f.g.feedSoon()
+}

@@ -10,40 +10,26 @@ import (
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
+	"trireme/internal/node/lifecycle"
 	"trireme/lab/sim/fakemysql"
 )
 
-// keepDurable is lifecycle.Life.KeepDurable: what is applied is noted first, then InnoDB's redo log is flushed, then
-// the index is written down (S8).
+// keepDurable is node.keepDurable.
 func (g *glue) keepDurable() {
 	g.n.After(durableEvery, g.keepDurable)
-	l := g.life
-	if l == nil || l.dead || g.state != ha.ServerReady || g.hung {
-		return
+	if s := g.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {
+		g.spawn("durable", func(k *task) {
+			if err := s.Life().KeepDurable(k.within(durablePatience), g.applied); err != nil {
+				g.w.Tracef("%d: the durable index was not written down: %v", g.n.ID, err)
+			}
+		})
 	}
-	g.spawn("durable", func(k *task) {
-		if k.command(l, time.Second) != nil || g.state != ha.ServerReady {
-			return
-		}
-		open := len(g.srv.Prepared()) > 0
-		applied := g.led.Applied(g.srv.Executed()).Applied
-		before := g.saved.durable
-		if applied > before {
-			if k.command(l, time.Second) != nil {
-				return
-			}
-			g.srv.FlushEngineLogs()
-			if k.sleep(g.short()) != nil || l.dead || g.state != ha.ServerReady {
-				return
-			}
-			g.saved.durable = max(g.saved.durable, applied)
-		}
-		keep := min(before, applied)
-		if open {
-			keep = 0
-		}
-		g.keepFrom = keep
-	})
+}
+
+// ready reports whether mysqld is judged and fed, or leads.
+func (g *glue) ready() bool {
+	s := g.lives.Status()
+	return s.State() == ha.ServerReady
 }
 
 // PurgeBelow implements Top: node.purge's figures.
@@ -57,7 +43,7 @@ func (g *glue) PurgeBelow() uint64 {
 	for _, id := range members(&st) {
 		k := ledger.Keeper{ID: id, Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
-			k.Live, k.Ready, k.Keep = true, g.state == ha.ServerReady, g.keepFrom
+			k.Live, k.Ready, k.Keep = true, g.ready(), g.lives.KeepFrom()
 			if g.logger {
 				k.Keep = st.Commit
 			}
@@ -81,7 +67,7 @@ func (g *glue) MayChange(in, out []uint64) bool {
 	for _, id := range members(&st) {
 		s := ledger.CensusNode{Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
-			s.Live, s.Ready = true, g.state == ha.ServerReady
+			s.Live, s.Ready = true, g.ready()
 		} else if p != nil && g.fresh(p) {
 			s.Live, s.Ready = true, p.status.ready
 		}
@@ -104,7 +90,8 @@ type donation struct {
 }
 
 func (g *glue) donation() (donation, bool) {
-	if g.state != ha.ServerReady || g.life == nil || g.life.dead || g.hung {
+	l := g.lives.Life()
+	if !g.ready() || l == nil || !g.alive() {
 		return donation{}, false
 	}
 	_, committed := g.led.Snapshot()
@@ -113,23 +100,20 @@ func (g *glue) donation() (donation, bool) {
 	for _, x := range g.srv.Prepared() {
 		prepared = append(prepared, fakemysql.XIDKey(x))
 	}
-	return donation{incarnation: g.life.incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed),
+	return donation{incarnation: l.Incarnation, applied: b.Applied, own: g.srv.Executed().Subtract(committed),
 		prepared: prepared, from: g}, true
 }
 
 // seedServer is seeding.Seed: the data is replaced by a copy of another node's.
 func (g *glue) seedServer(k *task) {
 	err := g.seed(k)
-	if g.state != ha.ServerSeeding {
-		return
-	}
 	g.said = true
 	if err == nil {
-		g.state, g.retryAt = ha.ServerOff, 0
+		g.lives.Change((*lifecycle.Status).Seeded)
 		return
 	}
 	g.w.Tracef("%d: seeding failed: %v", g.n.ID, err)
-	g.state, g.retryAt = ha.ServerBehind, g.now()+time.Second
+	g.lives.Change(func(s *lifecycle.Status) { s.SeedFailed(err) })
 }
 
 // holdsPrepared is node.holdsPrepared.
@@ -168,18 +152,17 @@ func (g *glue) seed(k *task) error {
 	if err := g.holdsPrepared(d); err != nil {
 		return err
 	}
-	g.keepFrom = 0
+	g.lives.GiveUpLife()
 	g.killServer(false)
-	g.life = nil
-	g.saved.durable = 0
+	g.saved.Durable = 0
 	g.newData() // the old directory goes first
 	if err := k.sleep(time.Duration(200+g.w.rnd.IntN(1500)) * time.Millisecond); err != nil {
 		return err
 	}
 	fresh := fakemysql.New(uint32(g.n.ID))
 	copied := func() bool {
-		l := d.from.life
-		return l != nil && !l.dead && l.incarnation == d.incarnation && !d.from.hung && !g.w.net.cut(id, g.n.ID) &&
+		l := d.from.lives.Life()
+		return l != nil && l.Incarnation == d.incarnation && d.from.alive() && !g.w.net.cut(id, g.n.ID) &&
 			fresh.Clone(d.from.srv)
 	}
 	if err := k.until(3*time.Second, "copying", copied); err != nil {
@@ -198,7 +181,7 @@ func (g *glue) seed(k *task) error {
 		return errors.New("the donor's mysqld was restarted meanwhile")
 	}
 	fresh.Flush, fresh.OnCommit = g.srv.Flush, g.srv.OnCommit
-	g.saved.durable, g.saved.inherited = d.applied, end.own.Clone()
+	g.saved.Durable, g.saved.Inherited = d.applied, end.own.String()
 	g.srv = fresh
 	g.sql.counts.seeds++
 	return nil
@@ -229,7 +212,7 @@ func (t *guardTimer) wait(g *glue) {
 			t.wait(g)
 		default:
 			t.until = 0
-			if g.life != nil && !g.life.dead {
+			if g.proc != nil && !g.proc.dead {
 				g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
 				g.sql.counts.guards++
 				g.killServer(false)
@@ -241,14 +224,26 @@ func (t *guardTimer) wait(g *glue) {
 
 // tellGuard is node.tellGuard.
 func (g *glue) tellGuard(lease time.Duration) {
-	switch s := &g.serving; {
-	case s.phase == ha.PhaseNone, s.phase == ha.PhaseHandover && s.drained:
-		g.guard.set(g, 0)
-	case s.phase == ha.PhaseOpen, s.phase == ha.PhaseHandover:
-		g.guard.set(g, lease+graceTime)
-	case s.until != 0:
-		g.guard.set(g, min(lease+graceTime, s.until))
+	s := g.lives.Status()
+	if until, told := s.GuardUntil(lease + graceTime); told {
+		g.guard.set(g, until)
 	}
+}
+
+// guardStep is node.guardStepLocked.
+func (g *glue) guardStep(limit time.Duration) {
+	if limit == 0 {
+		g.lives.Change(func(s *lifecycle.Status) { s.BeginStep(0) })
+		g.guard.set(g, 0)
+		return
+	}
+	var until time.Duration
+	proven := g.lease() + graceTime
+	g.lives.Change(func(s *lifecycle.Status) {
+		s.BeginStep(g.now() + limit + guardGrace)
+		until = s.StepEnd(proven)
+	})
+	g.guard.set(g, until)
 }
 
 // Finish implements Top.

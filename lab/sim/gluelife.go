@@ -5,46 +5,23 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
-	"trireme/lab/sim/fakemysql"
 )
 
-// mysqlLife is one incarnation of a node's mysqld (lifecycle.Life).
-type mysqlLife struct {
-	incarnation uint64
-	uuid        gtid.UUID
-	dead        bool
-
-	src       *dump.Stepper
-	conn      *fakemysql.Dump
-	consumed  raftlog.Pos // where the next dump starts
-	pumping   bool
-	pumpDue   bool
-	proposing bool
-	pending   []byte // a payload that could not be proposed yet
-	term      uint64 // of the pump
-	ackDue    raftlog.Pos
-}
-
-// startServer is lifecycle.Lives.Start: a new incarnation, read-only, without the binary log of the one before (S5).
+// startServer is node.startServer.
 func (g *glue) startServer(k *task) {
-	g.saved.incarnation++
-	inc := g.saved.incarnation
-	if k.sleep(time.Duration(100+g.w.rnd.IntN(400))*time.Millisecond) != nil {
+	l, err := g.lives.Start(k.ctx())
+	if err != nil {
+		g.w.Tracef("%d: mysqld did not start: %v", g.n.ID, err)
+		g.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, "") })
 		return
 	}
-	l := &mysqlLife{incarnation: inc, uuid: gtid.IncarnationUUID(clusterID, uint16(g.n.ID), inc),
-		consumed: raftlog.Pos{File: 1, Off: 4}}
-	g.srv.Flush = g.sql.mode.follower
-	g.srv.Start(l.uuid, g.sql.broken("S5"))
-	g.life, g.hung, g.hungAt = l, false, 0
-	g.state, g.problem, g.retryAt = ha.ServerUp, "", 0
 	g.guard.set(g, 0)
-	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, inc, g.srv.Executed())
+	g.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
+	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, l.Incarnation, g.srv.Executed())
 	g.said = true
 }
 
@@ -62,41 +39,41 @@ func (g *glue) killServer(power bool) {
 	g.srv.Crash(keep, func() bool { return r.IntN(4) == 0 })
 	g.w.note(20, g.n.ID, uint64(keep))
 	g.w.Tracef("%d: mysqld dies (power %t), keeps %d of %d", g.n.ID, power, keep, all)
-	if g.life != nil {
-		g.life.dead = true
+	if g.proc != nil {
+		g.proc.dead = true
 	}
 	g.hung = false
 	g.sql.drain(g)
 }
 
 // endServer is node.endServer: SIGKILL, and the daemon notices the end a moment later.
-func (g *glue) endServer() {
+func (g *glue) endServer(l *lifecycle.Life) {
+	if g.lives.Life() != l {
+		return
+	}
 	g.killServer(false)
+	g.lives.Change((*lifecycle.Status).Dying)
 	g.noticeDeath()
 }
 
-// noticeDeath is what lifecycle.Life.Watch does: dying is seen at once, the end when the kernel is done.
+// noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, the end when the kernel is
+// done.
 func (g *glue) noticeDeath() {
-	l := g.life
+	l := g.lives.Life()
 	if l == nil || !g.up {
 		return
 	}
 	g.n.in(g.short(), func() {
-		if g.life != l {
-			return
-		}
-		if g.state == ha.ServerReady {
-			g.state = ha.ServerDying
+		if s := g.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
+			g.lives.Change((*lifecycle.Status).Dying)
 			g.said = true
 		}
 		g.poke()
 		g.n.in(time.Duration(5+g.w.rnd.IntN(150))*time.Millisecond, func() {
-			if g.life == l {
-				g.life, g.feed.on, g.hungAt = nil, false, 0
-				if g.state != ha.ServerSeeding {
-					g.state = ha.ServerOff
-				}
-				g.said = true
+			l.EndStream()
+			if g.lives.Life() == l {
+				g.lives.Change((*lifecycle.Status).Dead)
+				g.feed.on, g.hungAt, g.said = false, 0, true
 				g.poke()
 			}
 		})
@@ -104,19 +81,24 @@ func (g *glue) noticeDeath() {
 }
 
 // judgeServer is node.judgeServer.
-func (g *glue) judgeServer(k *task, l *mysqlLife) {
-	j, err := g.judgeLife(k, l)
-	if g.life != l || l.dead || g.state != ha.ServerJudging {
+func (g *glue) judgeServer(k *task, l *lifecycle.Life) {
+	j, _, err := l.Judge(k.ctx())
+	s := g.lives.Status()
+	if s.Life() != l || s.State() != ha.ServerJudging {
 		return
 	}
+	g.said = true
 	switch {
+	case errors.Is(err, raftlog.ErrCorrupt):
+		g.fail(err)
 	case err != nil:
-		g.state, g.retryAt, g.problem = ha.ServerUp, g.now()+100*time.Millisecond, err.Error()
+		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, err)
+		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 	case j.Behind:
-		g.state, g.retryAt = ha.ServerBehind, 0
+		g.lives.Change(func(s *lifecycle.Status) { s.Behind("the log does not have what mysqld needs") })
 		g.w.Tracef("%d: lags: %v", g.n.ID, &j.Missing)
-	case !g.consistent(j):
-		g.state, g.problem = ha.ServerBroken, fmt.Sprint(j.Problems)
+	case !j.Consistent():
+		g.lives.Change(func(s *lifecycle.Status) { s.Broken(fmt.Sprint(j.Problems)) })
 		if g.tampered {
 			g.w.Tracef("%d: broken: %v", g.n.ID, j.Problems)
 			g.w.At(time.Duration(500+g.w.rnd.IntN(2000))*time.Millisecond, g.reinit)
@@ -124,109 +106,35 @@ func (g *glue) judgeServer(k *task, l *mysqlLife) {
 		}
 		g.w.Violate("S5", "node %d: mysqld's data does not match the committed log: %v", g.n.ID, j.Problems)
 	default:
-		g.state, g.readyAt = ha.ServerReady, g.now()
+		g.lives.Change((*lifecycle.Status).Ready)
 		g.w.Tracef("%d: ready, plugged %v, refed %v", g.n.ID, &j.Plug, &j.Refeed)
 		g.sql.counts.plugged += int64(j.Plug.Count())
 		g.sql.counts.refed += int64(j.Refeed.Count())
 		g.sql.ready(g)
 	}
-	g.said = true
 }
 
-// judgeLife is lifecycle.Life.Judge: judge against the log up to a read index obtained after the start, plug, feed.
-func (g *glue) judgeLife(k *task, l *mysqlLife) (*ledger.Judgement, error) {
-	var index uint64
-	answered := false
-	if g.sql.broken("S11") {
-		answered = true
-	} else {
-		g.n.ReadIndex(func(i uint64) { index, answered = i, true })
-	}
-	if err := k.until(2*time.Second, "read index", func() bool { return answered && g.led.Index() >= index }); err != nil {
-		return nil, err
-	}
-	if err := k.command(l, 2*time.Second); err != nil {
-		return nil, err
-	}
-	executed, xids := g.srv.Executed().Clone(), g.srv.Prepared()
-	upTo, committed := g.led.Snapshot()
-	log := g.n.Log()
-	purged := log.Boundary()
-	in := ledger.JudgeInput{Executed: executed, Committed: committed, Purged: purged.GTIDs, PurgedTo: purged.Index,
-		Durable: g.saved.durable, XARecover: map[string]bool{}, Inherited: g.saved.inherited,
-		Local: g.saved.lives.Harmless(clusterID, uint16(g.n.ID))}
-	for _, x := range xids {
-		in.XARecover[fakemysql.XIDKey(x)] = true
-	}
-	marks := ledger.Marker{Executed: executed}
-	j, err := ledger.Judge(in, func(known gtid.Set, f func(ledger.Txn) error) error {
-		return scanLog(log, known, upTo, func(t ledger.Txn) error { marks.Add(t); return f(t) })
-	})
-	if err != nil || !g.consistent(j) {
-		return j, err
-	}
-	if !j.Plug.Empty() && !g.sql.broken("S5plug") {
-		if err := k.command(l, 2*time.Second); err != nil {
-			return nil, err
-		}
-		g.srv.Plug(j.Plug)
-	}
-	next, _, err := log.SeekGTID(executed.Union(j.Plug).Union(log.Boundary().GTIDs), upTo)
-	if err != nil {
-		return nil, err
-	}
-	g.keepFrom = 0
-	if len(xids) == 0 {
-		g.keepFrom = min(g.saved.durable, next-1)
-	}
-	g.led.Restart(marks.List, upTo)
-	if err := k.command(l, 2*time.Second); err != nil {
-		return nil, err
-	}
-	g.connectFeed()
-	return j, nil
-}
-
-// consistent reports whether mysqld may be fed and promoted.
-func (g *glue) consistent(j *ledger.Judgement) bool {
-	return j.Consistent() || g.sql.broken("S5judge")
-}
-
-// scanLog is lifecycle.Lives.scanLog.
-func scanLog(log *raftlog.Log, known gtid.Set, upTo uint64, f func(ledger.Txn) error) error {
-	from, _, err := log.SeekGTID(known, upTo)
-	if err != nil || from > upTo {
-		return err
-	}
-	var s ledger.Scanner
-	return log.Scan(from, upTo, func(m *raftlog.Meta, index, _ uint64, events []byte) error {
-		return s.Entry(m, index, events, f)
-	})
-}
-
-// connectFeed is lifecycle.Life.connectFeed.
+// connectFeed: mysqld's receiver connects to the feed.
 func (g *glue) connectFeed() {
-	g.srv.SetSemiSync(false)
-	g.sql.drain(g)
-	g.srv.Flush = g.sql.mode.follower
-	g.feed = feeder{on: true}
+	g.feed.on, g.feed.begun = true, false
 	g.feedSoon()
 }
 
 // feeder is the feed's one receiver (dump.Feed): it hands out what is committed, in log order, whole transactions only.
 type feeder struct {
-	on    bool
-	due   bool
-	begun bool // next is known
-	next  uint64
-	has   gtid.Set
-	trx   trxAssembler
-	last  uint64 // entry of the newest transaction handed out
+	on     bool // a receiver is connected
+	paused bool
+	due    bool
+	begun  bool // next is known
+	next   uint64
+	has    gtid.Set
+	trx    trxAssembler
+	last   uint64 // entry of the newest transaction handed out
 }
 
 // feedSoon lets the feed look for what is new.
 func (g *glue) feedSoon() {
-	if !g.up || !g.feed.on || g.feed.due {
+	if !g.up || !g.feed.on || g.feed.paused || g.feed.due {
 		return
 	}
 	g.feed.due = true
@@ -241,8 +149,7 @@ const feedBatch = 4 // entries at a time
 // feedSome hands out a few entries.
 func (g *glue) feedSome() {
 	f := &g.feed
-	if !f.on || g.hung || g.life == nil || g.life.dead || g.serving.phase != ha.PhaseNone &&
-		g.serving.phase != ha.PhasePromoting {
+	if !f.on || f.paused || !g.alive() {
 		return
 	}
 	log := g.n.Log()
@@ -253,11 +160,15 @@ func (g *glue) feedSome() {
 	if !f.begun {
 		f.has = g.srv.Held().Clone()
 		next, _, err := log.SeekGTID(f.has, to)
-		if err != nil {
+		switch {
+		case errors.Is(err, raftlog.ErrCorrupt):
+			g.fail(err)
+			return
+		case err != nil:
 			g.feedFailed()
 			return
 		}
-		f.begun, f.next = true, next
+		f.begun, f.next, f.last, f.trx = true, next, 0, trxAssembler{}
 	}
 	to = min(to, f.next+feedBatch-1)
 	if f.next > to {
@@ -268,8 +179,11 @@ func (g *glue) feedSome() {
 	for f.next <= to {
 		es, err := r.Next(to, 1<<20)
 		if err != nil || len(es) == 0 {
-			if errors.Is(err, raftlog.ErrPurged) {
+			switch {
+			case errors.Is(err, raftlog.ErrPurged):
 				g.feedFailed()
+			case errors.Is(err, raftlog.ErrCorrupt):
+				g.fail(err)
 			}
 			return
 		}
@@ -307,8 +221,8 @@ func (g *glue) feedEntry(term uint64, data []byte) error {
 // feedFailed is node.feedFailed: the log was purged below what mysqld needs.
 func (g *glue) feedFailed() {
 	g.feed.on = false
-	if g.state == ha.ServerReady && g.serving.phase == ha.PhaseNone {
-		g.state, g.retryAt = ha.ServerUp, g.now()+100*time.Millisecond
+	if s := g.lives.Status(); s.Follows() {
+		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged("the log was purged below what mysqld needs") })
 		g.said = true
 		g.poke()
 	}
@@ -316,17 +230,14 @@ func (g *glue) feedFailed() {
 
 // applySoon lets the applier work.
 func (g *glue) applySoon() {
-	l := g.life
-	if l == nil || g.srv.Backlog() == 0 || g.sql.applying[g.n.ID] {
+	p := g.proc
+	if p == nil || g.srv.Backlog() == 0 || g.sql.applying[g.n.ID] {
 		return
 	}
 	g.sql.applying[g.n.ID] = true
 	g.w.At(g.sql.applyTime(), func() {
 		g.sql.applying[g.n.ID] = false
-		if l.dead || g.life != l && g.up {
-			return
-		}
-		if !g.hung {
+		if g.alive() && g.proc == p {
 			for range 1 + g.w.rnd.IntN(4) {
 				g.srv.Apply(g.w.rnd.IntN(4))
 			}

@@ -45,7 +45,7 @@ func (s *sqlWorld) client() {
 		s.execute(g, s.statement(g), i < n-1 && r.IntN(2) == 0)
 	}
 	s.drain(g)
-	g.pumpSoon()
+	g.stream().pumpSoon()
 	g.poke()
 }
 
@@ -192,10 +192,10 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
 	s.w.Tracef("fault: %s, node %d", sqlFaultNames[kind], g.n.ID)
 	s.w.Count(sqlFaultNames[kind], 1)
-	l := g.life
 	if g.n.lost {
 		return
 	}
+	st := g.stream()
 	switch kind {
 	case qKill:
 		g.killServer(false)
@@ -203,14 +203,14 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	case qHang:
 		g.hang(d * 3)
 	case qDropDump:
-		if l != nil {
-			l.conn = nil
-			g.pumpSoon()
+		if st != nil {
+			st.conn = nil
+			st.pumpSoon()
 		}
 	case qRotate:
 		if g.srv.Running() {
 			g.srv.Rotate()
-			g.pumpSoon()
+			st.pumpSoon()
 		}
 	case qSwitchover:
 		if g.up {
@@ -286,7 +286,7 @@ func (s *sqlWorld) spares(g *glue) bool {
 		case o.bare || o.tampered:
 			return false
 		case o == g || o.n.lost || o.logger:
-		case o.state != ha.ServerReady:
+		case !o.ready():
 			return false
 		default:
 			well++
@@ -297,25 +297,28 @@ func (s *sqlWorld) spares(g *glue) bool {
 
 // hang makes mysqld answer no request for a time.
 func (g *glue) hang(d time.Duration) {
-	l := g.life
-	if l == nil || l.dead || g.hung {
+	p := g.proc
+	if !g.alive() {
 		return
 	}
 	g.hung = true
 	g.n.in(g.short(), func() {
-		if g.life == l && g.hung {
+		if g.proc == p && g.hung {
 			g.hungAt = g.now()
 		}
 	})
 	g.w.At(d, func() {
-		if g.life != l || !g.hung {
+		if g.proc != p || !g.hung {
 			return
 		}
 		g.hung, g.hungAt = false, 0
-		if l.ackDue.File != 0 {
-			g.sendAck(l)
+		p.goOn()
+		if st := g.stream(); st != nil {
+			if st.ackDue.File != 0 {
+				st.sendAck()
+			}
+			st.pumpSoon()
 		}
-		g.pumpSoon()
 		g.feedSoon()
 		g.applySoon()
 		g.poke()

@@ -47,12 +47,12 @@ func (g *glue) fresh(p *peerState) bool { return g.now() < p.at+freshFor }
 
 func (g *glue) broadcast() {
 	st := g.n.Status()
-	s := status{ready: g.state == ha.ServerReady && !g.hung, applied: g.applied, keep: g.keepFrom}
+	s := status{ready: g.ready() && !g.hung, applied: g.applied, keep: g.lives.KeepFrom()}
 	if g.logger {
 		s.keep = st.Commit
 	}
-	if g.open() {
-		s.openTerm = g.serving.term
+	if now := g.lives.Status(); now.Phase() == ha.PhaseOpen {
+		s.openTerm = now.Term()
 	}
 	for _, id := range members(&st) {
 		if id != g.n.ID {
@@ -106,16 +106,16 @@ func (g *glue) answer(from uint64, q question) {
 			g.n.Tell(from, answer{q.id, d})
 		}
 	case awaitApplied:
-		l := g.life
-		if g.state != ha.ServerReady || l == nil {
+		p := g.proc
+		if !g.ready() || g.lives.Life() == nil {
 			return
 		}
 		g.spawn("await applied", func(k *task) {
 			err := k.until(3*time.Second, "applying", func() bool {
 				_, committed := g.led.Snapshot()
-				return l.dead || g.led.Index() >= m.index && g.srv.Executed().ContainsSet(committed)
+				return p.dead || g.led.Index() >= m.index && g.srv.Executed().ContainsSet(committed)
 			})
-			if err == nil && !l.dead {
+			if err == nil && !p.dead {
 				g.n.Tell(from, answer{q.id, true})
 			}
 		})

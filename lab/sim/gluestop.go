@@ -4,7 +4,10 @@ import (
 	"time"
 
 	"trireme/internal/ha"
+	"trireme/internal/node/lifecycle"
 )
+
+const stopPatience = 5 * time.Second
 
 // stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is
 // started again after d.
@@ -15,7 +18,7 @@ func (g *glue) stopPolitely(d time.Duration) {
 	g.stopping, g.said = true, true
 	life := g.n.life
 	g.spawn("stop", func(k *task) {
-		_ = k.until(5*time.Second, "stopping", func() bool { // then it stops all the same
+		_ = k.until(stopPatience, "stopping", func() bool { // then it stops all the same
 			v := g.view()
 			busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
 			movable := len(ha.Candidates(v)) > 0
@@ -33,32 +36,36 @@ func (g *glue) stopPolitely(d time.Duration) {
 
 // stopServer is node.stopServer: it shuts mysqld down cleanly only if no session waits for an acknowledgement (S4).
 func (g *glue) stopServer(k *task) {
-	l := g.life
-	if l == nil || l.dead {
+	s := g.lives.Status()
+	l, serving := s.Life(), s.Phase() != ha.PhaseNone
+	if serving {
+		g.lives.Change((*lifecycle.Status).Stop)
+		g.guardStep(lifecycle.DrainPatience)
+	}
+	switch {
+	case l == nil:
+		return
+	case g.sql.broken("S4stop"):
+		g.srv.Disconnect()
+		g.srv.Shutdown()
+		g.proc.dead = true
+		g.sql.drain(g)
 		return
 	}
-	careless := g.sql.broken("S4stop")
-	if g.serving.phase != ha.PhaseNone && !careless {
-		g.serving.task.cancel()
-		g.serving.phase, g.serving.until = ha.PhaseFencing, 0
-		if err := g.drain(k, l, 2*time.Second); err != nil {
-			g.w.Tracef("%d: mysqld is killed: %v", g.n.ID, err)
-			g.killServer(false)
-			return
-		}
+	var err error
+	if serving {
+		err = l.Close(k.within(lifecycle.DrainPatience))
 	}
-	if k.command(l, time.Second) != nil {
-		return
+	if err == nil {
+		g.guardStep(0)
+		err = l.StopPolitely(k.within(stopPatience))
 	}
-	if len(g.srv.Waiting()) > 0 && !careless {
+	if err != nil {
+		g.w.Tracef("%d: mysqld is killed: %v", g.n.ID, err)
 		g.killServer(false)
 		return
 	}
-	g.srv.Disconnect()
-	g.srv.Shutdown()
-	l.dead = true
 	g.w.Tracef("%d: mysqld was shut down", g.n.ID)
-	g.sql.drain(g)
 }
 
 // reinit is an operator's word that a node's data may be thrown away (node.reinitHere).
@@ -66,10 +73,11 @@ func (g *glue) reinit() {
 	if g.n.lost {
 		return
 	}
-	if !g.up || g.state != ha.ServerBroken {
+	if s := g.lives.Status(); !g.up || s.State() != ha.ServerBroken {
 		g.w.At(time.Second, g.reinit)
 		return
 	}
-	g.state, g.bare = ha.ServerBehind, true
+	g.lives.Change(func(s *lifecycle.Status) { s.Behind("an operator has given the data up") })
+	g.bare = true
 	g.poke()
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -101,23 +102,6 @@ func (k *task) until(limit time.Duration, what string, ok func() bool) error {
 	return k.cause
 }
 
-// command is a statement of the daemon's to a life of mysqld: it takes a moment, and hangs while mysqld does. It fails
-// when mysqld is dead, or another one by then.
-func (k *task) command(l *mysqlLife, limit time.Duration) error {
-	if err := k.sleep(k.g.short()); err != nil {
-		return err
-	}
-	if err := k.until(limit, "mysqld does not answer", func() bool { return l.dead || !k.g.hung }); err != nil {
-		return err
-	}
-	if l.dead {
-		return errDeadLife
-	}
-	return nil
-}
-
-var errDeadLife = errors.New("this mysqld is dead")
-
 // short is how long a small thing takes.
 func (g *glue) short() time.Duration {
 	r := g.w.rnd
@@ -125,4 +109,100 @@ func (g *glue) short() time.Duration {
 		return time.Duration(r.IntN(40)) * time.Millisecond
 	}
 	return time.Duration(50+r.IntN(900)) * time.Microsecond
+}
+
+// ctx is what the code that ships gets from a task: it waits through exec.
+func (k *task) ctx() context.Context { return &taskContext{k: k} }
+
+// within is ctx with a limit.
+func (k *task) within(d time.Duration) context.Context {
+	ctx, _ := exec{k.g}.WithTimeout(k.ctx(), d)
+	return ctx
+}
+
+// taskContext is a context in simulated time. Nothing can wait for its end but exec.
+type taskContext struct {
+	k        *task
+	end      time.Duration // on the node's clock; 0: never
+	canceled bool
+	parent   *taskContext
+}
+
+// Deadline implements context.Context: no moment of real time.
+func (c *taskContext) Deadline() (t time.Time, ok bool) { return t, false }
+
+// Done implements context.Context.
+func (c *taskContext) Done() <-chan struct{} { return nil }
+
+// Value implements context.Context.
+func (c *taskContext) Value(any) any { return nil }
+
+// Err implements context.Context.
+func (c *taskContext) Err() error {
+	switch {
+	case c.k.cause != nil:
+		return c.k.cause
+	case c.canceled:
+		return context.Canceled
+	case c.end != 0 && c.k.g.now() >= c.end:
+		return context.DeadlineExceeded
+	case c.parent != nil:
+		return c.parent.Err()
+	}
+	return nil
+}
+
+// left is how much time there is, at most d.
+func (c *taskContext) left(d time.Duration) time.Duration {
+	for ; c != nil; c = c.parent {
+		if c.end != 0 {
+			d = min(d, max(c.end-c.k.g.now(), 0))
+		}
+	}
+	return d
+}
+
+// exec implements run.Exec for the tasks of a node.
+type exec struct{ g *glue }
+
+// Now implements run.Exec.
+func (x exec) Now() time.Duration { return x.g.now() }
+
+// Sleep implements run.Exec.
+func (x exec) Sleep(ctx context.Context, d time.Duration) error {
+	c := ctx.(*taskContext)
+	if err := c.Err(); err != nil {
+		return err
+	}
+	_ = c.k.sleep(max(c.left(d), time.Microsecond)) // of a clock that runs fast, a nanosecond may be none
+	return c.Err()
+}
+
+// Wait implements run.Exec.
+func (x exec) Wait(ctx context.Context, ch <-chan struct{}) error {
+	return x.until(ctx, func() bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// until waits for a condition.
+func (x exec) until(ctx context.Context, ok func() bool) error {
+	for !ok() {
+		if err := x.Sleep(ctx, time.Duration(100+x.g.w.rnd.IntN(3000))*time.Microsecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WithTimeout implements run.Exec.
+func (x exec) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	c := ctx.(*taskContext)
+	out := &taskContext{k: c.k, end: x.g.now() + d, parent: c}
+	return out, func() { out.canceled = true }
 }

@@ -11,6 +11,7 @@ import (
 	"trireme/internal/ha"
 	"trireme/internal/ledger"
 	"trireme/internal/mutant"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
@@ -105,12 +106,8 @@ func (s *sqlWorld) broken(rule string) bool {
 		return mutant.S4
 	case "S5":
 		return mutant.S5
-	case "S6":
-		return mutant.S6
 	case "S7":
 		return mutant.S7
-	case "S11":
-		return mutant.S11
 	}
 	return false
 }
@@ -289,10 +286,10 @@ func (s *sqlWorld) ready(g *glue) {
 
 // opened is called when writes open: everything below the barrier is applied (S6), and no incarnation serves in two
 // terms (S7).
-func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
+func (s *sqlWorld) opened(g *glue, l *lifecycle.Life, term uint64) {
 	s.counts.opens++
 	b := g.led.NewestBarrier()
-	if b.Incarnation != l.incarnation || uint64(b.Node) != g.n.ID || b.Term != term {
+	if b.Incarnation != l.Incarnation || uint64(b.Node) != g.n.ID || b.Term != term {
 		s.w.Violate("S6", "node %d opens writes in term %d and the newest barrier is %+v", g.n.ID, term, b)
 	}
 	for _, t := range s.order {
@@ -305,10 +302,10 @@ func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 			return
 		}
 	}
-	if was, ok := s.served[l.uuid]; ok && was != term {
-		s.w.Violate("S7", "incarnation %d of node %d serves term %d and has served term %d", l.incarnation, g.n.ID, term, was)
+	if was, ok := s.served[l.UUID]; ok && was != term {
+		s.w.Violate("S7", "incarnation %d of node %d serves term %d and has served term %d", l.Incarnation, g.n.ID, term, was)
 	}
-	s.served[l.uuid] = term
+	s.served[l.UUID] = term
 	if !g.srv.SemiSync() {
 		s.w.Violate("S4", "node %d opens writes without semi-sync", g.n.ID)
 	}
@@ -316,10 +313,10 @@ func (s *sqlWorld) opened(g *glue, l *mysqlLife, term uint64) {
 
 // retired is called when a drained leader continues as a follower: no session waits, and everything that it wrote is
 // committed (S4, S7).
-func (s *sqlWorld) retired(g *glue, l *mysqlLife) {
+func (s *sqlWorld) retired(g *glue, l *lifecycle.Life) {
 	s.counts.retires++
-	delete(s.served, l.uuid)
-	own := g.srv.Executed().Of(l.uuid).Subtract(s.executed).Subtract(s.local)
+	delete(s.served, l.UUID)
+	own := g.srv.Executed().Of(l.UUID).Subtract(s.executed).Subtract(s.local)
 	if n := len(g.srv.Waiting()); n > 0 || !own.Empty() {
 		s.w.Violate("S4", "node %d goes on as a follower with %d sessions waiting and %v not committed", g.n.ID, n, &own)
 	}
@@ -332,8 +329,8 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 		return
 	}
 	for _, d := range s.glues {
-		if !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered || d.state == ha.ServerBehind ||
-			d.state == ha.ServerSeeding {
+		if st := d.lives.Status(); !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered ||
+			st.State() == ha.ServerBehind || st.State() == ha.ServerSeeding {
 			continue
 		}
 		durable := d.srv.Durable()
@@ -366,7 +363,7 @@ func (s *sqlWorld) illness() string {
 	if !s.probed {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.Insert, Rows: []uint64{s.freshRow()}}, false)
 		s.probe = s.nextClient
-		o.pumpSoon()
+		o.stream().pumpSoon()
 		return "a write was not acknowledged yet"
 	}
 	l := s.w.Leader()
@@ -374,9 +371,10 @@ func (s *sqlWorld) illness() string {
 		g := s.glue(id)
 		switch {
 		case g == nil || g.n.lost || g.logger || g.rots():
-		case g.state != ha.ServerReady:
+		case !g.ready():
 			s.endXA(o)
-			return fmt.Sprintf("node %d is %v: %s", id, g.state, g.problem)
+			st := g.lives.Status()
+			return fmt.Sprintf("node %d is %v: %s", id, st.State(), st.Problem())
 		case !g.srv.Executed().ContainsSet(s.executed):
 			return fmt.Sprintf("node %d has not applied everything", id)
 		}
@@ -389,7 +387,7 @@ func (s *sqlWorld) endXA(o *glue) {
 	for _, x := range o.srv.Prepared() {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.XACommit, XID: x}, false)
 	}
-	o.pumpSoon()
+	o.stream().pumpSoon()
 }
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }

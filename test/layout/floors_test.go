@@ -20,7 +20,8 @@ type floor struct {
 
 // floors from the bottom up. A package imports those of floors below its own.
 var floors = []floor{
-	{"base", "leaves", []string{"ask", "config", "datacache", "failpoint", "mutant", "nbio", "pki", "rule", "systemd"}},
+	{"base", "leaves", []string{"ask", "config", "datacache", "failpoint", "mutant", "nbio", "pki", "rule", "run",
+		"systemd"}},
 	{"mysql", "all that knows MySQL and nothing of the cluster", []string{"binlog", "gtid", "mysqld", "mysqlwire",
 		"sqlkind"}},
 	{"core", "what safety hangs on", []string{"consensus", "dump", "guard", "ha", "ledger", "raftlog", "raftlog/memfs",

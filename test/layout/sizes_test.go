@@ -33,7 +33,7 @@ var larger = map[string]struct {
 	"internal/raftlog": {5570, "one format on disk, and its in-memory file system for tests"},
 	"internal/router":  {7850, "to be divided: protocol, sessions, splitting"},
 	"lab/bench":        {7200, "fourteen suites, one or two files each"},
-	"lab/sim":          {5500, "its copies of parts of the node are to go"},
+	"lab/sim":          {5900, "its copies of parts of the node are to go, as that of lifecycle has"},
 	"lab/verify":       {6910, "thirteen workloads with their checkers"},
 
 	"internal/backup/restore.go":  {560, "see the package"},

@@ -17,24 +17,36 @@ import (
 // such as the torn end of a binary log after a power loss.
 const maxGTIDEvent = 4 << 10
 
-// binlogTail is what a dead incarnation had written to its binary log.
-type binlogTail struct {
-	gtids gtid.Set
+// hostProcess is a mysqld of this host.
+type hostProcess struct{ *mysqld.Server }
+
+// NewProcess is a mysqld of this host.
+func NewProcess(cfg mysqld.Config) (Process, error) {
+	s, err := mysqld.New(cfg)
+	return hostProcess{s}, err
 }
 
-// readBinlogTail reads the GTIDs from the binary log of the life that ended, before it is deleted: those that Raft did
-// not keep are what is rolled back. It is for the report only, so what cannot be read is left out.
-func readBinlogTail(dir string) binlogTail {
-	var t binlogTail
+// MySQL implements Process.
+func (p hostProcess) MySQL() MySQL { return p.Admin() }
+
+// Certificate implements Process.
+func (p hostProcess) Certificate() []byte { return p.Config().TLS }
+
+// LoggedGTIDs implements Process. After the death of a life those that Raft did not keep are what is rolled back, for
+// the report.
+func (p hostProcess) LoggedGTIDs() gtid.Set { return loggedGTIDs(p.Config().BinlogDir()) }
+
+func loggedGTIDs(dir string) (gtids gtid.Set) {
 	files, _ := filepath.Glob(filepath.Join(dir, "binlog.[0-9]*"))
 	slices.Sort(files)
 	for _, f := range files {
-		t.readFile(f)
+		readGTIDs(&gtids, f)
 	}
-	return t
+	return gtids
 }
 
-func (t *binlogTail) readFile(path string) {
+// readGTIDs adds what a binary log file holds.
+func readGTIDs(gtids *gtid.Set, path string) {
 	f, err := mysqld.OpenOwned(filepath.Dir(path), filepath.Base(path), os.O_RDONLY, -1)
 	if err != nil {
 		return
@@ -62,7 +74,7 @@ func (t *binlogTail) readFile(path string) {
 			if _, err := asm.Feed(h, ev); err != nil {
 				return
 			}
-			t.gtids.Add(asm.Trx().GTID)
+			gtids.Add(asm.Trx().GTID)
 			// The GTID event knows how long its transaction is: the next one comes after it.
 			if skip := int64(asm.Trx().TransactionLength); skip > int64(h.EventSize) {
 				off += skip
@@ -75,8 +87,12 @@ func (t *binlogTail) readFile(path string) {
 	}
 }
 
-// onlyControlEvents says whether mysqld's binary log holds nothing between two positions but the events that begin and
-// end its files: after a rotation, or at the beginning, the log's end comes after the last transaction.
+// OnlyControlEvents implements Process: after a rotation, or at the beginning, the log's end comes after the last
+// transaction.
+func (p hostProcess) OnlyControlEvents(from, to raftlog.Pos) bool {
+	return onlyControlEvents(p.Config().BinlogDir(), from, to)
+}
+
 func onlyControlEvents(dir string, from, to raftlog.Pos) bool {
 	for pos := from; ; pos = (raftlog.Pos{File: pos.File + 1, Off: 4}) {
 		end, ok := controlRun(filepath.Join(dir, fmt.Sprintf("binlog.%06d", pos.File)), int64(pos.Off))

@@ -28,7 +28,7 @@ func (l *Life) Judge(ctx context.Context) (j *ledger.Judgement, rolledBack gtid.
 	// What mysqld holds was not rolled back. It may hold more than is committed: XA transactions that it had adopted to
 	// lead.
 	_, committed := l.of.Ledger.Snapshot()
-	return j, l.tail.gtids.Subtract(committed).Subtract(l.own.judged), nil
+	return j, l.tail.Subtract(committed).Subtract(l.own.judged), nil
 }
 
 // stopFeeding ends what an earlier judgement of this life has begun: what is judged must stand still, and a receiver
@@ -49,14 +49,14 @@ func (l *Life) judge(ctx context.Context) (*ledger.Judgement, error) {
 		return nil, err
 	}
 	s := l.of
-	rctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
+	rctx, cancel := s.exec.WithTimeout(ctx, readIndexTimeout)
 	defer cancel()
 	if !mutant.S11 {
 		index, err := s.Host.Raft().ReadIndex(rctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.Ledger.Await(rctx, index); err != nil {
+		if err := s.awaitCommitted(rctx, index); err != nil {
 			return nil, fmt.Errorf("waiting for entry %d: %w", index, err)
 		}
 	}

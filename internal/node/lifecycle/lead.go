@@ -98,7 +98,7 @@ func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 	}
 	_, committed := l.of.Ledger.Snapshot()
 	want := committed.String()
-	for began := now(); ; {
+	for began := l.of.exec.Now(); ; {
 		done, err := l.mysql.WaitExecuted(ctx, want, time.Second)
 		if err != nil {
 			return fmt.Errorf("applying the log up to entry %d: %w", index, err)
@@ -114,7 +114,7 @@ func (l *Life) ApplyAll(ctx context.Context, index uint64) error {
 			return fmt.Errorf("applying the log up to entry %d: the applier has stopped: error %d: %s", index, st.SQLErrno,
 				st.SQLError)
 		}
-		if now() > began+BlockerPatience {
+		if l.of.exec.Now() > began+BlockerPatience {
 			l.KillBlockers(ctx)
 		}
 	}

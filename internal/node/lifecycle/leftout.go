@@ -48,7 +48,7 @@ func (l *Life) LeftOut(ctx context.Context) (what gtid.GTID, index uint64, execu
 	}
 	applying, err := l.mysql.Applying(ctx)
 	if err != nil || len(applying) == 0 || // without performance_schema it is not known
-		!w.note(now(), what, true, applying) {
+		!w.note(l.of.exec.Now(), what, true, applying) {
 		return what, 0, executed
 	}
 	return what, index, executed

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"trireme/internal/dump"
 	"trireme/internal/failpoint"
 	"trireme/internal/gtid"
 	"trireme/internal/mysqld"
@@ -19,9 +18,9 @@ type Life struct {
 	Incarnation uint64
 	UUID        gtid.UUID
 	of          *Lives
-	proc        *mysqld.Server
+	proc        Process
 	mysql       MySQL
-	tail        binlogTail // what the life before it had written (shown once it is known what Raft kept of it)
+	tail        gtid.Set // what the life before it had written (shown once it is known what Raft kept of it)
 
 	judgedXA atomic.Pointer[xaWatch] // the watch as the judgement begins it, until it is taken up
 	own      ownXA                   // written by the judgement, then by promotions, one after the other
@@ -38,7 +37,7 @@ type Life struct {
 	polite atomic.Bool // it is this daemon that shuts mysqld down
 
 	mu       sync.Mutex
-	source   *dump.Source
+	source   Stream
 	consumed raftlog.Pos // where the next dump starts
 	executed gtid.Set    // as last read
 	writes   writes
@@ -57,27 +56,26 @@ func (s *Lives) Start(ctx context.Context) (*Life, error) {
 	}
 	failpoint.Hit("server.incarnation-persisted")
 	inc := s.Memory.Recall().Incarnation
-	cfg := s.Host.Mysqld()
-	proc, err := mysqld.New(cfg)
+	proc, err := s.Host.NewProcess()
 	if err != nil {
 		return nil, err
 	}
 	l := &Life{Incarnation: inc, UUID: gtid.IncarnationUUID(s.Cluster, s.Node, inc),
 		of: s, proc: proc, consumed: raftlog.Pos{File: 1, Off: 4}}
 	// The start removes the binary log, also when it fails: what was in it is reported by the life that rejoins.
-	s.tail.gtids.AddSet(readBinlogTail(cfg.BinlogDir()).gtids)
-	l.tail.gtids = s.tail.gtids.Clone()
+	s.tail.AddSet(proc.LoggedGTIDs())
+	l.tail = s.tail.Clone()
 	if err := l.proc.Start(ctx, l.UUID.String()); err != nil {
 		return nil, err
 	}
 	err = l.connect(ctx)
 	if err == nil {
-		err = s.Host.Prove(ctx, l, cfg.TLS) // before anybody is led there
+		err = s.Host.Prove(ctx, l, proc.Certificate()) // before anybody is led there
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
-	s.tail = binlogTail{}
+	s.tail = gtid.Set{}
 	s.Logger.Info("mysqld is up, read-only", "pid", l.proc.Pid(), "incarnation", inc, "uuid", l.UUID.String())
 	return l, nil
 }
@@ -85,7 +83,7 @@ func (s *Lives) Start(ctx context.Context) (*Life, error) {
 // connect opens every session to mysqld that will be needed, while logins still work (MYSQL-FACTS: an account statement
 // that waits for its ACK makes every login hang).
 func (l *Life) connect(ctx context.Context) error {
-	l.mysql = l.proc.Admin()
+	l.mysql = l.proc.MySQL()
 	set, err := l.mysql.GTIDExecuted(ctx)
 	if err != nil {
 		return err
@@ -98,10 +96,10 @@ func (l *Life) connect(ctx context.Context) error {
 }
 
 // Admin is for what is asked of mysqld besides its life.
-func (l *Life) Admin() *mysqld.Admin { return l.proc.Admin() }
+func (l *Life) Admin() *mysqld.Admin { return l.Process().Admin() }
 
-// Process is the process.
-func (l *Life) Process() *mysqld.Server { return l.proc }
+// Process is the process, of a life on this host.
+func (l *Life) Process() *mysqld.Server { return l.proc.(hostProcess).Server }
 
 // Executed is what mysqld was last seen to have executed.
 func (l *Life) Executed() gtid.Set {
@@ -111,7 +109,7 @@ func (l *Life) Executed() gtid.Set {
 }
 
 // Stream is the source in use and where its next dump starts.
-func (l *Life) Stream() (*dump.Source, raftlog.Pos) {
+func (l *Life) Stream() (Stream, raftlog.Pos) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.source, l.consumed

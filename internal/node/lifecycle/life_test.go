@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/consensus"
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
+	"trireme/internal/run"
 )
 
 // member is a node of a test: it keeps its state in memory, and its mysqld is a fake. Methods that a test does not need
@@ -32,6 +34,8 @@ type member struct {
 	why      string
 }
 
+var realTime = run.Real{Boottime: consensus.Boottime}
+
 // soon is over at once.
 func (m *member) soon(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
@@ -42,7 +46,7 @@ func (m *member) soon(t *testing.T) context.Context {
 func newMember(t *testing.T) *member {
 	m := &member{state: State{Lives: ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}}}
 	m.mysql = &fakeMySQL{m: m, end: raftlog.Pos{File: 1, Off: 4}, cut: func() {}}
-	m.lives = new(Lives)
+	m.lives = New(realTime)
 	m.lives.Open(Config{Cluster: 5, Node: 1, Ledger: ledger.New(raftlog.Boundary{}), Memory: m, Host: m,
 		Logger: slog.New(slog.DiscardHandler)})
 	return m
@@ -50,7 +54,7 @@ func newMember(t *testing.T) *member {
 
 // life is one that runs, and follows.
 func (m *member) life(incarnation uint64) *Life {
-	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql,
+	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, proc: hostProcess{&mysqld.Server{}},
 		source:   closedSource(),
 		consumed: raftlog.Pos{File: 1, Off: 4}}
 	m.lives.Change(func(s *Status) {
@@ -67,8 +71,8 @@ func closedSource() *dump.Source {
 		Logger: slog.New(slog.DiscardHandler)})
 }
 
-func (m *member) NewSource(*Life) *dump.Source { return closedSource() }
-func (m *member) Recall() *State               { return &m.state }
+func (m *member) NewSource(*Life) Stream { return closedSource() }
+func (m *member) Recall() *State         { return &m.state }
 func (m *member) Remember(change func(*State)) error {
 	m.calls = append(m.calls, "remember")
 	change(&m.state)
@@ -78,7 +82,6 @@ func (m *member) Executed(*Life, gtid.Set) (uint64, error) { return m.applied, n
 func (m *member) LostXA(*Life, LostXA, uint64, gtid.Set)   { m.lost++ }
 func (m *member) ReleaseSlowed()                           { m.released++ }
 func (m *member) WhyUnacknowledged() string                { return m.why }
-func (m *member) Mysqld() mysqld.Config                    { return mysqld.Config{Dir: "/nonexistent"} }
 
 // fakeMySQL answers what a test sets.
 type fakeMySQL struct {
@@ -87,6 +90,7 @@ type fakeMySQL struct {
 	executed string
 	prepared func() []mysqld.XID
 	waiting  uint64
+	looked   func() // at who waits
 	end      raftlog.Pos
 	busy     int // looks at the binary log that show a local statement under way
 	openErr  error
@@ -112,6 +116,9 @@ func (f *fakeMySQL) XARecover(context.Context) ([]mysqld.XID, error) {
 	return f.prepared(), nil
 }
 func (f *fakeMySQL) WaitingSessions(context.Context) (mysqld.Semisync, error) {
+	if f.looked != nil {
+		f.looked()
+	}
 	return mysqld.Semisync{Waiting: f.waiting}, nil
 }
 func (f *fakeMySQL) BinlogStatus(context.Context) (mysqld.BinlogPos, error) {
@@ -136,6 +143,10 @@ func (f *fakeMySQL) KillApplicationConnections(context.Context) (int, error) {
 	return n, err
 }
 func (f *fakeMySQL) OpenWrites(context.Context) error { return f.openErr }
+func (f *fakeMySQL) RefuseClients(context.Context) error {
+	f.m.calls = append(f.m.calls, "refuse clients")
+	return nil
+}
 func (f *fakeMySQL) SetSemisync(_ context.Context, on bool) error {
 	f.m.calls = append(f.m.calls, map[bool]string{true: "semisync on", false: "semisync off"}[on])
 	return nil
@@ -164,7 +175,7 @@ func (f *fakeMySQL) FlushEngineLogs(context.Context) error {
 func TestWatchEndsWithTheDaemon(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := newMember(t).life(7)
-	l.proc = &mysqld.Server{} // a process that does not end: Done is never ready
+	l.proc = hostProcess{&mysqld.Server{}} // a process that does not end: Done is never ready
 	ended := make(chan bool)
 	go func() { ended <- l.Watch(ctx) }()
 	cancel()

@@ -11,6 +11,9 @@
 // writes (of a life) whether writes are open. Lives guards the first two with its lock, and shows them as Status.
 //
 // What a member does next is decided by who calls: Host. A Life knows nothing of terms and of leadership.
+//
+// The simulation of whole nodes (lab/sim) runs this package as it is: waits go through run.Exec, and mysqld, its
+// process and the stream of its binary log are ports.
 package lifecycle
 
 import (
@@ -20,12 +23,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/consensus"
 	"trireme/internal/dump"
 	"trireme/internal/gtid"
 	"trireme/internal/ledger"
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
+	"trireme/internal/run"
 )
 
 // Limits of waits.
@@ -86,10 +89,10 @@ type Feed interface {
 // Host is the rest of the member.
 type Host interface {
 	Raft() Raft
-	// Mysqld is the configuration of the server.
-	Mysqld() mysqld.Config
+	// NewProcess is a mysqld that is to be started; see NewProcess.
+	NewProcess() (Process, error)
 	// NewSource reads the binary log of a life.
-	NewSource(l *Life) *dump.Source
+	NewSource(l *Life) Stream
 	// Prove looks at the certificate that a new life shows, before anybody is led there.
 	Prove(ctx context.Context, l *Life, tls []byte) error
 	// FollowDecisions has the data follow what operators have decided about entries; has is what it holds, and it is
@@ -109,6 +112,42 @@ type Host interface {
 	// Fail ends the node: it is not safe to go on.
 	Fail(err error)
 }
+
+// Process is a mysqld, and its files.
+type Process interface {
+	// Start returns once mysqld takes statements. It removes the binary log, also when it fails.
+	Start(ctx context.Context, uuid string) error
+	// MySQL is for a mysqld that has started.
+	MySQL() MySQL
+	// Certificate is what it was configured with, in PEM.
+	Certificate() []byte
+	Pid() int
+
+	StopPolitely(ctx context.Context) error
+	Kill() error
+	Dying() <-chan struct{}
+	SocketGone() <-chan struct{}
+	Done() <-chan struct{}
+
+	// LoggedGTIDs are those in the binary log. What cannot be read is left out.
+	LoggedGTIDs() gtid.Set
+	// OnlyControlEvents says whether the binary log holds nothing between two positions but the events that begin and end
+	// its files.
+	OnlyControlEvents(from, to raftlog.Pos) bool
+}
+
+// Stream is a dump of mysqld's binary log: dump.Source, which describes its methods.
+type Stream interface {
+	Prepare(ctx context.Context) error
+	Attach(ctx context.Context, from raftlog.Pos) (format []byte, err error)
+	Next(ctx context.Context) (dump.Payload, error)
+	Ack(incarnation uint64, pos raftlog.Pos) error
+	Position() raftlog.Pos
+	Acked() raftlog.Pos
+	Close() error
+}
+
+var _ Stream = (*dump.Source)(nil)
 
 // MySQL is what a life asks of its server: mysqld.Admin.
 type MySQL interface {
@@ -131,6 +170,7 @@ type MySQL interface {
 	KillMetadataBlockers(ctx context.Context) ([]mysqld.Blocker, error)
 
 	AdmitClients(ctx context.Context) error
+	RefuseClients(ctx context.Context) error
 	ApplicationSessions(ctx context.Context) ([]mysqld.Session, error)
 	OpenTransactions(ctx context.Context, rows bool) ([]mysqld.OpenTransaction, error)
 	KillApplicationConnections(ctx context.Context) (killed int, err error)
@@ -155,7 +195,8 @@ var _ MySQL = (*mysqld.Admin)(nil)
 // Its methods may be called from any goroutine, but for Start: one at a time.
 type Lives struct {
 	Config
-	tail      binlogTail    // of lives whose successors did not start; only Start uses it
+	exec      run.Exec
+	tail      gtid.Set      // what is in the binary logs of lives whose successors did not start; only Start uses it
 	specialAt atomic.Uint64 // highest index of an entry with something other than rows, since this daemon started
 
 	xaMu      sync.Mutex
@@ -167,11 +208,24 @@ type Lives struct {
 	keepFrom uint64 // see KeepFrom
 }
 
+// New is a member without a life.
+func New(exec run.Exec) *Lives { return &Lives{exec: exec} }
+
 // Open gives Lives what the first life needs. Before that nothing runs, and there is a status.
 func (s *Lives) Open(c Config) { s.Config = c }
 
-// now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
+// awaitCommitted waits until this member has seen entry index committed.
+func (s *Lives) awaitCommitted(ctx context.Context, index uint64) error {
+	for {
+		at, changed := s.Ledger.At()
+		if at >= index {
+			return nil
+		}
+		if err := s.exec.Wait(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
 
 // NoteSpecial is told of a committed entry with something other than rows.
 func (s *Lives) NoteSpecial(index uint64) { s.specialAt.Store(index) }

@@ -6,6 +6,7 @@ import (
 
 	"trireme/internal/mysqld"
 	"trireme/internal/raftlog"
+	"trireme/internal/run"
 )
 
 // How long what should go on may stand still before it counts as stuck.
@@ -40,6 +41,7 @@ type progress struct {
 // conclusion from one look after the other. Time in which the daemon did not run itself does not count as silence. It
 // is for one goroutine.
 type Probe struct {
+	exec     run.Exec
 	of       *Life
 	last     time.Duration // of the looks
 	awake    time.Duration // since when they have come in time
@@ -51,6 +53,9 @@ type Probe struct {
 	written  uint64
 	settled  uint64 // what was written when commits last got on: what came since may be in one flush
 }
+
+// Probe has not looked yet.
+func (s *Lives) Probe() *Probe { return &Probe{exec: s.exec} }
 
 // Stuck is why something makes no progress, empty if it does, and since when.
 type Stuck struct {
@@ -110,12 +115,12 @@ func (p *Probe) flushTime() time.Duration {
 func (p *Probe) Look(ctx context.Context, l *Life, open bool, applied uint64, appending func() int64) (server,
 	log Stuck) {
 	if p.of != l {
-		*p = Probe{of: l}
+		*p = Probe{exec: p.exec, of: l}
 	}
 	look := look{open: open, answered: true}
 	look.progress.applied = applied
 	if l != nil {
-		pctx, cancel := context.WithTimeout(ctx, probePatience)
+		pctx, cancel := p.exec.WithTimeout(ctx, probePatience)
 		var err error
 		look.pulse, err = l.mysql.Ping(pctx)
 		cancel()
@@ -125,6 +130,6 @@ func (p *Probe) Look(ctx context.Context, l *Life, open bool, applied uint64, ap
 		look.owed = look.progress.acked.Less(look.progress.read)
 	}
 	look.appending = time.Duration(appending())
-	look.at = now()
+	look.at = p.exec.Now()
 	return p.note(look)
 }

@@ -39,6 +39,7 @@ type Server struct {
 	replace string        // why a copy has to replace the data, in the state ServerBehind
 	left    bool          // in the state ServerUp: it is not fed, and is to become a plain server; see LeaveFeed
 	readyAt time.Duration // when state became ServerReady
+	now     time.Duration // of the change that is made; see Lives.Change
 }
 
 // State is where it is.
@@ -74,7 +75,7 @@ func (s *Server) Off() { s.state = ha.ServerOff }
 func (s *Server) Starting() { s.state = ha.ServerStarting }
 
 // Started: a life has begun.
-func (s *Server) Started(l *Life) { *s = Server{state: ha.ServerUp, life: l, log: s.log} }
+func (s *Server) Started(l *Life) { *s = Server{state: ha.ServerUp, life: l, log: s.log, now: s.now} }
 
 // StartFailed has the next attempt wait a little longer each time. node is this one's name.
 func (s *Server) StartFailed(err error, node string) {
@@ -91,7 +92,7 @@ func (s *Server) Fails() int { return s.fails }
 
 func (s *Server) waitLonger(pause time.Duration) {
 	s.fails++
-	s.retryAt = now() + pause*time.Duration(min(s.fails, 10))
+	s.retryAt = s.now + pause*time.Duration(min(s.fails, 10))
 }
 
 // stillbornLimit is after how many deaths during a start no more hope is placed in the next one.
@@ -113,7 +114,7 @@ func (s *Server) Judging() { s.state = ha.ServerJudging }
 
 // Unjudged: the judgement failed, or does not hold any more, and is made again in a moment.
 func (s *Server) Unjudged(why string) {
-	s.state, s.left, s.retryAt, s.problem = ha.ServerUp, false, now()+judgeRetry, why
+	s.state, s.left, s.retryAt, s.problem = ha.ServerUp, false, s.now+judgeRetry, why
 }
 
 // JudgeAgain has it judged at once.
@@ -122,7 +123,7 @@ func (s *Server) JudgeAgain() { s.state, s.left, s.retryAt = ha.ServerUp, false,
 // Leave takes it out of service: it is made ready to be a plain server, without the feed. If the cluster has not ended
 // after limit, it is judged, and thereby fed, again.
 func (s *Server) Leave(limit time.Duration) {
-	s.state, s.left, s.retryAt = ha.ServerUp, true, now()+limit
+	s.state, s.left, s.retryAt = ha.ServerUp, true, s.now+limit
 	s.problem = "the cluster is being left: it is ready to be a plain server"
 }
 
@@ -137,7 +138,7 @@ func (s *Server) Stay() {
 func (s *Server) HasLeft() bool { return s.state == ha.ServerUp && s.left }
 
 // Ready: it is judged and fed.
-func (s *Server) Ready() { s.state, s.fails, s.problem, s.readyAt = ha.ServerReady, 0, "", now() }
+func (s *Server) Ready() { s.state, s.fails, s.problem, s.readyAt = ha.ServerReady, 0, "", s.now }
 
 // Broken: its data does not match the committed log.
 func (s *Server) Broken(why string) { s.state, s.problem = ha.ServerBroken, why }
@@ -163,7 +164,7 @@ func (s *Server) SeedFailed(err error) {
 }
 
 // PromotionFailed has the next attempt wait.
-func (s *Server) PromotionFailed() { s.retryAt = now() + promoteRetry }
+func (s *Server) PromotionFailed() { s.retryAt = s.now + promoteRetry }
 
 // LogStuck is why the raft log makes no progress; empty: it does.
 func (s *Server) LogStuck() string { return s.log.Why }

@@ -35,7 +35,7 @@ func TestStillbornServer(t *testing.T) {
 		t.Fatalf("%d deaths in a row of %d failures", s.died, s.Fails())
 	}
 	s.StartFailed(died, "db2")
-	r, ok := ha.Unready(s.View(), "", false, now())
+	r, ok := ha.Unready(s.View(), "", false, 0)
 	if ok || !strings.Contains(r.Text, "`trireme reinit db2`") {
 		t.Errorf("why-not says: %s", r.Text)
 	}

@@ -10,14 +10,14 @@ import (
 // A step with a limit of its own, longer than the lease, gives mysqld no time beyond the lease; nor does it end the
 // guard's watch before.
 func TestGuardStep(t *testing.T) {
-	proven := now() + 900*time.Millisecond
+	const now, proven = time.Hour, time.Hour + 900*time.Millisecond
 	var s Serving
 	s.Promote(7)
-	s.BeginStep(now() + 2*time.Second)
+	s.BeginStep(now + 2*time.Second)
 	if end := s.StepEnd(proven); end != proven {
 		t.Errorf("a drain is given %v beyond the lease", end-proven)
 	}
-	limit := now() + 100*time.Millisecond
+	limit := now + 100*time.Millisecond
 	s.BeginStep(limit)
 	if end := s.StepEnd(proven); end != limit {
 		t.Errorf("a step of 100 ms is given until %v before the end of the lease", proven-end)

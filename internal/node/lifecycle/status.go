@@ -41,6 +41,7 @@ func (s *Lives) Life() *Life {
 func (s *Lives) Change(f func(*Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.status.now = s.exec.Now()
 	f(&s.status)
 }
 

@@ -8,7 +8,7 @@ import (
 
 // TestBegin: an action of the policy is begun if it still stands, and once.
 func TestBegin(t *testing.T) {
-	s := new(Lives)
+	s := New(realTime)
 	l := &Life{Incarnation: 7}
 	started := func() { s.Change(func(st *Status) { st.Started(l) }) }
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestBeginRestart(t *testing.T) {
 		"it is ending":     {func(s *Lives) { s.Change((*Status).Dying) }, false},
 		"it was restarted": {func(s *Lives) { s.BeginRestart(l) }, false},
 	} {
-		s := new(Lives)
+		s := New(realTime)
 		s.Change(func(st *Status) { st.Started(l); st.Ready() })
 		c.since(s)
 		if got := s.BeginRestart(l); got != c.stands {

@@ -67,7 +67,9 @@ func (l *Life) ReadOnly() bool { return l.writesAre() != open }
 // right after its answer: a Close that began meanwhile waits for both, and once it has closed writes they open only if
 // may says so again.
 func (l *Life) Open(ctx context.Context, may, opened func() error) error {
-	l.gate.Lock()
+	if err := l.lockGate(ctx); err != nil {
+		return fmt.Errorf("mysqld does not answer while writes are being closed: %w", err)
+	}
 	defer l.gate.Unlock()
 	if l.writesAre() == unsure {
 		return errUnsure
@@ -75,7 +77,7 @@ func (l *Life) Open(ctx context.Context, may, opened func() error) error {
 	if err := may(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, OpenPatience)
+	ctx, cancel := l.of.exec.WithTimeout(ctx, OpenPatience)
 	defer cancel()
 	if err := l.mysql.OpenWrites(ctx); err != nil {
 		l.setWrites(unsure)
@@ -86,6 +88,16 @@ func (l *Life) Open(ctx context.Context, may, opened func() error) error {
 	return opened()
 }
 
+// lockGate waits for a call that opens or closes writes.
+func (l *Life) lockGate(ctx context.Context) error {
+	for !l.gate.TryLock() {
+		if err := l.of.exec.Sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Cut is what closing writes has cut off.
 type Cut struct {
 	Connections int                      // of applications
@@ -94,17 +106,17 @@ type Cut struct {
 
 // CloseGently is Close for a leader that could go on: statements that run may end, then clients are cut.
 func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
-	cctx, cancel := context.WithTimeout(ctx, closePatience)
+	cctx, cancel := l.of.exec.WithTimeout(ctx, closePatience)
 	err = l.mysql.SetSuperReadOnly(cctx, true)
 	cancel()
 	// Nothing commits any more, unless somebody holds a lock or a long statement runs: that is cut, not waited for.
-	lctx, cancel := context.WithTimeout(ctx, listPatience)
+	lctx, cancel := l.of.exec.WithTimeout(ctx, listPatience)
 	rolled, lerr := l.mysql.OpenTransactions(lctx, err == nil)
 	cancel()
 	if lerr != nil {
 		l.of.Logger.Warn("what is rolled back when writes close is not known", "err", lerr)
 	}
-	kctx, cancel := context.WithTimeout(ctx, AnswerPatience)
+	kctx, cancel := l.of.exec.WithTimeout(ctx, AnswerPatience)
 	n, kerr := l.mysql.KillApplicationConnections(kctx)
 	cancel()
 	if cut.Connections = n; n > 0 {
@@ -113,7 +125,7 @@ func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
 	if err != nil && kerr != nil {
 		return cut, fmt.Errorf("closing writes: %w", errors.Join(err, kerr))
 	}
-	dctx, cancel := context.WithTimeout(ctx, DrainPatience)
+	dctx, cancel := l.of.exec.WithTimeout(ctx, DrainPatience)
 	defer cancel()
 	if err := l.Close(dctx); err != nil {
 		return cut, fmt.Errorf("closing writes: %w", err)
@@ -124,12 +136,8 @@ func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
 // Close closes writes, and returns nil only when no commit waits and everything that mysqld wrote is committed and
 // acknowledged. It waits for a call that is opening them.
 func (l *Life) Close(ctx context.Context) error {
-	for !l.gate.TryLock() {
-		select {
-		case <-ctx.Done():
-			return errors.New("mysqld does not answer while writes are being opened")
-		case <-time.After(time.Millisecond):
-		}
+	if err := l.lockGate(ctx); err != nil {
+		return errors.New("mysqld does not answer while writes are being opened")
 	}
 	defer l.gate.Unlock()
 	if l.writesAre() == unsure {
@@ -166,13 +174,11 @@ func (l *Life) Close(ctx context.Context) error {
 			failpoint.Hit("drain.done")
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if l.of.exec.Sleep(ctx, 2*time.Millisecond) != nil {
 			if why := l.of.Host.WhyUnacknowledged(); why != "" {
 				err = fmt.Errorf("%w, %s", err, why)
 			}
 			return err
-		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
@@ -228,7 +234,7 @@ func (l *Life) drained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if acked := l.Acked(); acked.Less(end) && !onlyControlEvents(l.of.Host.Mysqld().BinlogDir(), acked, end) {
+	if acked := l.Acked(); acked.Less(end) && !l.proc.OnlyControlEvents(acked, end) {
 		return fmt.Errorf("mysqld wrote up to %s, acknowledged is %s", end, acked)
 	}
 	return nil
@@ -264,10 +270,8 @@ func (l *Life) endStream(ctx context.Context) error {
 	carried := l.carried
 	l.mu.Unlock()
 	if carried != nil {
-		select {
-		case <-carried:
-		case <-ctx.Done():
-			return fmt.Errorf("the stream of its binary log did not end: %w", ctx.Err())
+		if err := l.of.exec.Wait(ctx, carried); err != nil {
+			return fmt.Errorf("the stream of its binary log did not end: %w", err)
 		}
 	}
 	l.Stall("")
@@ -281,7 +285,7 @@ func (l *Life) Retire(ctx context.Context) error {
 		return err
 	}
 	from := l.Acked()
-	ctx, cancel := context.WithTimeout(ctx, retirePatience)
+	ctx, cancel := l.of.exec.WithTimeout(ctx, retirePatience)
 	defer cancel()
 	if err := l.endStream(ctx); err != nil {
 		return err
@@ -329,6 +333,13 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	if err := l.checkDrained(); err != nil {
 		return err
 	}
+	// What a client logs from now on would be released: super_read_only stops neither ANALYZE TABLE nor XA COMMIT.
+	if err := l.mysql.RefuseClients(ctx); err != nil {
+		return fmt.Errorf("turning clients away: %w", err)
+	}
+	if _, err := l.mysql.KillApplicationConnections(ctx); err != nil {
+		return fmt.Errorf("cutting clients: %w", err)
+	}
 	s, err := l.mysql.WaitingSessions(ctx)
 	if err == nil && s.Waiting > 0 {
 		err = fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting)
@@ -337,9 +348,6 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 		return err
 	}
 	l.polite.Store(true)
-	if _, err := l.mysql.KillApplicationConnections(ctx); err != nil {
-		l.of.Logger.Debug("cutting clients", "err", err)
-	}
 	l.EndStream()
 	return l.proc.StopPolitely(ctx)
 }

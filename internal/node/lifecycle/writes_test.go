@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,5 +172,34 @@ func TestStillEnding(t *testing.T) {
 		if err := stillEnding(killed, c.left); (err != nil) != c.want {
 			t.Errorf("%+v: %v", c.left, err)
 		}
+	}
+}
+
+// fakeProcess notes that it is shut down.
+type fakeProcess struct {
+	Process
+	m *member
+}
+
+func (p fakeProcess) OnlyControlEvents(from, to raftlog.Pos) bool { return from == to }
+func (p fakeProcess) StopPolitely(context.Context) error {
+	p.m.calls = append(p.m.calls, "shut down")
+	return nil
+}
+
+// super_read_only stops neither ANALYZE TABLE nor XA COMMIT. What a client logged between the last look at who waits and
+// the shutdown would be released by that, and no other node would have it: so nobody may be able to.
+func TestPoliteStopTurnsClientsAway(t *testing.T) {
+	m := newMember(t)
+	l := m.life(7)
+	l.proc = fakeProcess{m: m}
+	m.mysql.looked = func() { m.calls = append(m.calls, "look at who waits") }
+	m.mysql.cut = func() { m.calls = append(m.calls, "cut clients") }
+	if err := l.StopPolitely(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"refuse clients", "cut clients", "look at who waits", "shut down"}
+	if !slices.Equal(m.calls, want) {
+		t.Errorf("%q, want %q", m.calls, want)
 	}
 }

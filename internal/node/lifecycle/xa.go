@@ -68,7 +68,7 @@ func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.of.Ledger.Await(ctx, index); err != nil {
+	if err := l.of.awaitCommitted(ctx, index); err != nil {
 		return nil, err
 	}
 	if err := l.ApplyAll(ctx, index); err != nil {
@@ -99,6 +99,9 @@ func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
 	if err := l.mysql.AdoptXA(ctx, list); err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}
+	// What an earlier life of this term has proposed may be committed only now: ApplyAll waits for it, and CheckAdopted
+	// sees an XA PREPARE that it holds.
+	l.of.Feed.Resume()
 	for _, p := range list {
 		l.own.adopted[p.XID] = prepared[p.XID].gtid
 	}

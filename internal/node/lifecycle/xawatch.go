@@ -120,10 +120,8 @@ func (l *Life) PreparedToCopy(ctx context.Context) (xids []mysqld.XID, err error
 		if lost.XID == "" {
 			return xids, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(lostXAPause):
+		if err := l.of.exec.Sleep(ctx, lostXAPause); err != nil {
+			return nil, err
 		}
 	}
 	return nil, errLostXA

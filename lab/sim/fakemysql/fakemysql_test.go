@@ -465,7 +465,7 @@ func TestAdoptXA(t *testing.T) {
 		feed(t, a, b)
 		b.Apply(0)
 		if adopt {
-			if err := b.AdoptXA(); err != nil {
+			if err := b.AdoptXA(b.Prepared()); err != nil {
 				t.Fatal(err)
 			}
 		}

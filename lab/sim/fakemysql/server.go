@@ -43,6 +43,7 @@ type Server struct {
 	uuid     gtid.UUID
 	semiSync bool
 	readOnly bool
+	offline  bool
 	closing  bool // super_read_only was asked for and waits for sessions that wait
 
 	records  []record
@@ -114,6 +115,7 @@ func (s *Server) Start(uuid gtid.UUID, keepLog bool) {
 	}
 	s.dead, s.log = nil, nil
 	s.running, s.readOnly, s.closing, s.semiSync, s.applyErr = true, true, false, false, nil
+	s.offline = false
 	s.life++
 	s.uuid = uuid
 	s.end, s.acked = Pos{1, 4}, Pos{}
@@ -148,7 +150,7 @@ var (
 // group, so that mysqld asks for one acknowledgement after both.
 func (s *Server) Execute(client uint64, st Stmt, more bool) error {
 	switch {
-	case !s.running:
+	case !s.running, s.offline && client != 0:
 		return ErrDown
 	case s.closing && st.Kind != Analyze:
 		return ErrBlocked
@@ -234,6 +236,36 @@ func (s *Server) Logged() (g gtid.GTID, end Pos, ok bool) {
 	return g, end, false
 }
 
+// LoggedGTIDs are those in the binary log.
+func (s *Server) LoggedGTIDs() (set gtid.Set) {
+	for _, l := range s.log {
+		if l.trx != nil {
+			set.Add(l.trx.GTID)
+		}
+	}
+	return set
+}
+
+// OnlyControlEvents says whether the binary log holds nothing between two positions but the events that begin and end
+// its files.
+func (s *Server) OnlyControlEvents(from, to Pos) bool {
+	for _, l := range s.log {
+		if l.start.Less(from) || !l.start.Less(to) {
+			continue
+		}
+		h, err := binlog.ParseHeader(l.data)
+		if err != nil {
+			return false
+		}
+		switch h.Type {
+		case binlog.TypeFormatDescription, binlog.TypePreviousGTIDs, binlog.TypeRotate:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // Outcomes returns what clients have heard since the last call.
 func (s *Server) Outcomes() []Outcome {
 	out := s.outcomes
@@ -304,6 +336,13 @@ func (s *Server) Disconnect() {
 	}
 }
 
+// SetOffline is offline_mode, with which a server starts: clients are turned away.
+func (s *Server) SetOffline(on bool) {
+	if s.offline = on; on {
+		s.Disconnect()
+	}
+}
+
 // LoginsHang: an account statement that waits holds the ACL cache lock, and every new login hangs. Sessions that are
 // open go on.
 func (s *Server) LoginsHang() bool {
@@ -344,14 +383,17 @@ func (s *Server) Shutdown() {
 
 // AdoptXA makes prepared XA transactions of the applier this server's own: each is rolled back without a trace and
 // prepared again by a session that logs. Semi-sync must be off.
-func (s *Server) AdoptXA() error {
+func (s *Server) AdoptXA(xids []string) error {
 	if s.semiSync {
 		return errors.New("semi-sync is on while XA transactions are adopted")
 	}
-	for _, xid := range s.Prepared() {
-		p := s.state.prepared[xid]
+	for _, xid := range xids {
+		p, there := s.state.prepared[xid]
+		if !there {
+			return ErrUnknownXID
+		}
 		if s.records[p.record].leader {
-			continue
+			return fmt.Errorf("XA transaction %s is this server's own already", xid)
 		}
 		back := Stmt{Kind: XARollback, XID: xid}
 		s.silently(back)

@@ -1,0 +1,56 @@
+// Package run is what code waits with that runs in the product and in the simulation of whole nodes (lab/sim) alike.
+// Such code reads no clock, takes no lock over a wait, and has no select: it asks an Exec, which the simulation answers
+// in a time and an order of its own.
+package run
+
+import (
+	"context"
+	"time"
+)
+
+// Exec lets time pass. A context that it is given, or one derived from it, ends the wait.
+type Exec interface {
+	// Now is CLOCK_BOOTTIME.
+	Now() time.Duration
+	// Sleep returns after d, or with the error of a context that ends before.
+	Sleep(ctx context.Context, d time.Duration) error
+	// Wait returns once ch is closed, or with the error of a context that ends before.
+	Wait(ctx context.Context, ch <-chan struct{}) error
+	// WithTimeout is context.WithTimeout.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+}
+
+// Real is the time of this machine.
+type Real struct {
+	Boottime func() int64 // CLOCK_BOOTTIME, in nanoseconds
+}
+
+// Now implements Exec.
+func (r Real) Now() time.Duration { return time.Duration(r.Boottime()) }
+
+// Sleep implements Exec.
+func (Real) Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Wait implements Exec.
+func (Real) Wait(ctx context.Context, ch <-chan struct{}) error {
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// WithTimeout implements Exec.
+func (Real) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
