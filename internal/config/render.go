@@ -11,7 +11,7 @@ import (
 // out, so that a later version's better default takes effect. Parse of it gives n back.
 func Render(n Node) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Settings of this node. docs/configuration.md explains each; `trireme config check` finds mistakes.\n")
+	b.WriteString("# Settings of this node. docs/configuration.md explains each (of a package: in /usr/share/doc/trireme/docs);\n# `trireme config check` finds mistakes.\n")
 	b.WriteString("# A line that is commented out shows the default.\n\n")
 	section := ""
 	for _, s := range settings {

@@ -60,6 +60,6 @@ func (h certHost) ShutOut(why string) {
 	n := h.n
 	n.fail(
 		fmt.Errorf("%w: node %q (id %d) is shut out of cluster %q by the members that it reaches: %s. Its data is left in %s; to make it a member again, "+
-			"remove it if it is one, move that directory away and run `trireme join`", ErrFinal, n.id.Name, n.id.ID,
+			"remove it if it is one, move that directory and the settings file away and run `trireme join`", ErrFinal, n.id.Name, n.id.ID,
 			n.id.Cluster, why, n.cfg.Dir))
 }

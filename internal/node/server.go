@@ -163,8 +163,12 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 		"plugged", j.Plug.String(), "refed", j.Refeed.String(), "rolled_back", rolledBack.String(), "rolled_back_count",
 		rolledBack.Count())
 	msg := fmt.Sprintf("mysqld (incarnation %d) rejoined", l.Incarnation)
-	if !rolledBack.Empty() {
-		msg += fmt.Sprintf("; %d transactions that Raft did not keep were rolled back", rolledBack.Count())
+	if n := rolledBack.Count(); n > 0 {
+		what := "a transaction was rolled back"
+		if n > 1 {
+			what = fmt.Sprintf("%d transactions were rolled back", n)
+		}
+		msg += "; " + what + " that no majority had: no client was told that it is committed"
 	}
 	e := n.event("rejoin", j.High, msg)
 	e.GTIDs, e.Incarnation = rolledBack.String(), l.Incarnation

@@ -157,7 +157,10 @@ var ways = []way{
 
 // TestFailpointWays: every point is on a way, with a hit that makes sense.
 func TestFailpointWays(t *testing.T) {
-	led := map[string]bool{"leave.prepared": true} // TestLeaveWithoutItsLeader
+	led := map[string]bool{
+		"leave.prepared":       true, // TestLeaveWithoutItsLeader
+		"stop.before-shutdown": true, // TestStopUnderLocalStatements
+	}
 	for _, w := range ways {
 		for _, p := range w.points {
 			name, _, _ := strings.Cut(p, "@")

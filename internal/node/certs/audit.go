@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -123,7 +122,11 @@ func orderText(v api.Audited) (kind, text string) {
 	case "join-tokens":
 		var r api.JoinTokenRequest
 		_ = json.Unmarshal(v.Request, &r)
-		return api.EventToken, strings.TrimSpace("a " + r.Role + " was invited " + r.Name)
+		who := "a " + r.Role
+		if r.Name != "" {
+			who = r.Name + ", a " + r.Role + ","
+		}
+		return api.EventToken, "a token for " + who + " to join was made"
 	}
 	return "", ""
 }

@@ -349,5 +349,6 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	}
 	l.polite.Store(true)
 	l.EndStream()
+	failpoint.Hit("stop.before-shutdown")
 	return l.proc.StopPolitely(ctx)
 }

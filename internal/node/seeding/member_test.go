@@ -21,6 +21,7 @@ import (
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 	"trireme/internal/raftlog"
+	"trireme/internal/run"
 )
 
 // member is db1 of db1, db2 and db3, without a mysqld and with all that a Seeding needs of the rest. The others are
@@ -52,7 +53,7 @@ type member struct {
 }
 
 func newMember(t *testing.T) *member {
-	m := &member{t: t, first: 1, lives: new(lifecycle.Lives), free: 1 << 40,
+	m := &member{t: t, first: 1, lives: lifecycle.New(run.Real{Boottime: consensus.Boottime}), free: 1 << 40,
 		settings: &config.Cluster{Version: 3, NextID: 4}, peers: gossip.Peers{},
 		answers: map[uint64]func(uint8, []byte) ([]byte, error){}}
 	for id := uint64(1); id <= 3; id++ {
