@@ -97,7 +97,6 @@ var Points = []Point{
 	{"retire.before-persist", "a drained leader's dump has ended"},
 	{"retire.after-persist", "the end of its reign is on disk, semi-sync is on"},
 	{"retire.done", "it is a follower"},
-	{"stop.before-shutdown", "nobody waits, mysqld is about to be shut down"},
 
 	// The end of a cluster.
 	{"leave.prepared", "every follower is ready to be a plain server, the end is not proposed"},

@@ -43,7 +43,7 @@ func TestSQLSeeds(t *testing.T) {
 		7801:   "the same, of two votes at once",
 		100077: "a node that is elected before its own disk has its log counts for itself what is not synced: raft does, and commits nothing by it",
 		100295: "a node was copied from a donor that had not applied what its new log no longer has",
-		74:     "a client's ANALYZE TABLE in the last moment of a polite stop was released by the shutdown",
+		74:     "a client's local statement in the last moment of a polite stop was released by the shutdown",
 		10174:  "a node whose log had rotted was elected, and waited for ever for what its feed could not read",
 		11559:  "a leader that had adopted XA transactions waited for what its life before had proposed in the same term, with its feed paused",
 		100313: "a power loss that only a judgement had met went unnoticed",
@@ -64,7 +64,7 @@ func TestSQLFindsBrokenRules(t *testing.T) {
 	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S12"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			from := map[string]uint64{"S4stop": 360, "S8xa": 4620}[rule]
+			from := map[string]uint64{"S4stop": 360, "S8xa": 6060}[rule]
 			for i := range uint64(500) {
 				seed := from + i
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})

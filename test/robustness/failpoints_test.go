@@ -157,10 +157,7 @@ var ways = []way{
 
 // TestFailpointWays: every point is on a way, with a hit that makes sense.
 func TestFailpointWays(t *testing.T) {
-	led := map[string]bool{
-		"leave.prepared":       true, // TestLeaveWithoutItsLeader
-		"stop.before-shutdown": true, // TestStopUnderLocalStatements
-	}
+	led := map[string]bool{"leave.prepared": true} // TestLeaveWithoutItsLeader
 	for _, w := range ways {
 		for _, p := range w.points {
 			name, _, _ := strings.Cut(p, "@")

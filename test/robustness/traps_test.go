@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/demo"
 	"trireme/lab/needs"
-	"trireme/lab/testkit"
 )
 
 // unacknowledged is a statement that a leader writes and cannot replicate.
@@ -333,51 +330,6 @@ func TestEventAcrossFailover(t *testing.T) {
 	}
 	s.exec("DROP DATABASE ev")
 	s.close()
-}
-
-// TestStopUnderLocalStatements: the only data node is stopped while applications run ANALYZE TABLE, which
-// super_read_only does not stop. None of that may be in its data without being in the log: at the next start such data
-// does not match the log, and here nobody could donate other data. What a client begins in the last moment, which lasts
-// a second here, would wait for its OK, and the shutdown would release it.
-func TestStopUnderLocalStatements(t *testing.T) {
-	t.Parallel()
-	c := createShape(t, shape{nodes: 1, loggers: 2, binary: testkit.Program(t, testkit.Failpoints)})
-	leader := c.healthy()
-	s := c.session(leader)
-	s.exec("CREATE DATABASE loc", "CREATE TABLE loc.t (id INT PRIMARY KEY)", "INSERT INTO loc.t VALUES (1)")
-	s.close()
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	var done atomic.Int64
-	defer func() { cancel(); running.Wait() }()
-	for range 4 {
-		db, err := c.Direct(leader).Open("")
-		must(t, err)
-		running.Go(func() {
-			defer db.Close()
-			for ctx.Err() == nil {
-				if _, err := db.ExecContext(ctx, "ANALYZE TABLE loc.t"); err == nil {
-					done.Add(1)
-				}
-				<-time.After(10 * time.Millisecond) // steady
-			}
-		})
-	}
-	eventually(t, steerLimit, "statements run", func() error {
-		if done.Load() < 20 {
-			return errors.New("too few")
-		}
-		return nil
-	})
-	c.command(leader, "arm stop.before-shutdown=delay:1s")
-	if !c.StopDaemon(leader) {
-		t.Error("SIGTERM did not end the daemon within its limit")
-	}
-	if c.fired(leader) != 1 {
-		t.Error("mysqld was not stopped politely: nothing was tested")
-	}
-	c.start(leader)
-	c.healthy()
 }
 
 // TestLocalStatementsOnFollowers: REPAIR and ANALYZE … HISTOGRAM on a read-only follower take GTIDs of its own. They

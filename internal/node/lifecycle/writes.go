@@ -333,7 +333,7 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	if err := l.checkDrained(); err != nil {
 		return err
 	}
-	// What a client logs from now on would be released: super_read_only stops neither ANALYZE TABLE nor XA COMMIT.
+	// What a client logs from now on would be released: super_read_only stops neither REPAIR TABLE nor XA COMMIT.
 	if err := l.mysql.RefuseClients(ctx); err != nil {
 		return fmt.Errorf("turning clients away: %w", err)
 	}
@@ -349,6 +349,5 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	}
 	l.polite.Store(true)
 	l.EndStream()
-	failpoint.Hit("stop.before-shutdown")
 	return l.proc.StopPolitely(ctx)
 }

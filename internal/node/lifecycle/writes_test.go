@@ -187,7 +187,7 @@ func (p fakeProcess) StopPolitely(context.Context) error {
 	return nil
 }
 
-// super_read_only stops neither ANALYZE TABLE nor XA COMMIT. What a client logged between the last look at who waits and
+// super_read_only stops neither REPAIR TABLE nor XA COMMIT. What a client logged between the last look at who waits and
 // the shutdown would be released by that, and no other node would have it: so nobody may be able to.
 func TestPoliteStopTurnsClientsAway(t *testing.T) {
 	m := newMember(t)
