@@ -206,18 +206,25 @@ func TestDataNodes(t *testing.T) {
 	logger := api.MemberView{Name: "l1", State: api.StateHealthy}
 	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{member("n1", api.StateHealthy, "4/7"),
 		member("n2", api.StateHealthy, ""), member("n3", api.StateSeeding, ""), logger}}
-	members, away, err := dataNodes(v)
-	if err != nil || len(members) != 2 || len(away) != 1 || away["n3"] != "it is seeding: why" {
-		t.Errorf("%v %v %v", members, away, err)
+	late := member("late1", api.StateHealthy, "")
+	late.Delay = &api.DelayView{Seconds: 3600}
+	v.Members = append(v.Members, late)
+	members, away, delayed, err := dataNodes(v)
+	if err != nil || len(members) != 2 || len(away) != 1 || away["n3"] != "it is seeding: why" ||
+		fmt.Sprint(delayed) != "[late1]" {
+		t.Errorf("%v %v %v %v", members, away, delayed, err)
+	}
+	if r := (Result{LeftOut: delayed}); !r.OK() {
+		t.Error("what lags on purpose is no reason to look at")
 	}
 	alone := v
 	alone.Members = []api.MemberView{v.Members[0], logger}
-	if _, _, err := dataNodes(alone); !errors.Is(err, ErrAlone) {
+	if _, _, _, err := dataNodes(alone); !errors.Is(err, ErrAlone) {
 		t.Error(err)
 	}
 	v.Members[0].MySQL.Epoch = "4"
 	v.Members[0].MySQL.ReadOnly = true
-	if _, _, err := dataNodes(v); !errors.Is(err, ErrNoLeader) {
+	if _, _, _, err := dataNodes(v); !errors.Is(err, ErrNoLeader) {
 		t.Error(err)
 	}
 }
