@@ -98,6 +98,98 @@ var walks = []walk{
 		"db1# trireme node":            {"db1# systemctl stop trireme"},
 	}, fails: []string{"db1# trireme node"}},
 
+	// Not provoked: a disk of the raft log that is slow, and followers that lag so that lag_objective slows commits (a
+	// load of minutes); certificates and copies of the age that the alerts have; a log at its limit (docs/ops/shapes.md).
+	{page: "ops/alerts.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", failpoints: true, steps: map[string][]string{
+		"db1# trireme status": {account, orders, "db2" + powerOff, "db3" + powerOff,
+			until("trireme status | grep 'NO LEADER' && trireme status | grep 'db3: not heard'"),
+			asLongAs("trireme status | grep fencing")},
+		"db1# trireme status | head -n 1":        {until("trireme status && trireme why-not db2 | grep 'could lead'")},
+		"db1# trireme status | grep '^db3 ' (2)": {"healthy 3"},
+		"db1# trireme why-not db2": {"db2# chmod 644 /usr/sbin/mysqld", "db2" + killServer,
+			until("trireme why-not db2 | grep 'permission denied'")},
+		"db1# trireme why-not db2 (2)": {"healthy 3"},
+		"db1# trireme status | grep -A 1 'a failover now'": {lead, "healthy 3",
+			"db1# trireme config edit weight.db2=0 weight.db3=0",
+			until("trireme status | grep 'NOT POSSIBLE' | grep weight")},
+		"db1# trireme status | grep 'a failover now'": {"healthy 3"},
+		"db1# trireme history | grep -A 1 ' pause '":  {"db1# trireme pause"},
+		"db1# trireme history | grep -A 3 -e ' fence ' -e ' failover ' | tail -n 4": {"healthy 3", killLeader, "healthy 3",
+			lead, "healthy 3", killLeader, "healthy 3", lead, "healthy 3"},
+		"db1# trireme status | grep 'db2 lags'": {lock("db2", "shop.orders"),
+			`db1# trireme mysql <<<"UPDATE shop.orders SET n = 9 WHERE id = 1"`, until("trireme status | grep 'db2 lags'")},
+		"db1# trireme status | grep '^db2 '": {"healthy 3", asLongAs("trireme status | grep 'db2 lags'")},
+		"db1# trireme history | grep -A 5 ' large-transaction '": {"db1# trireme config edit transaction_warn=1MiB",
+			`db1# trireme mysql <<<"CREATE TABLE shop.pages (id INT PRIMARY KEY, page VARCHAR(3000)); INSERT INTO shop.pages ` +
+				`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) ` +
+				`SELECT i, REPEAT('x', 3000) FROM n"`,
+			until("trireme history | grep ' large-transaction '"), "db1# trireme config edit transaction_warn=0B"},
+		"db1# " + morePages: {"db1# trireme config edit transaction_refuse=1MiB",
+			until("trireme mysql <<<'SELECT @@max_binlog_cache_size' | grep -w 1048576")},
+		"db1# " + morePages + " (2)": {asLongAs("trireme mysql <<<'SELECT @@max_binlog_cache_size' | grep -w 1048576")},
+		"db1# trireme status | head -n 3": {lock("db2", "shop.pages"), lock("db3", "shop.pages"),
+			`db1# trireme mysql <<<"INSERT INTO shop.pages SELECT id + 10000, page FROM shop.pages"`,
+			until("trireme status | tr '\n' ' ' | grep 'of it for large'")},
+		"db1# trireme config edit lag_objective=0s": {unlock("db2"), unlock("db3"), "healthy 3"},
+		"db1# curl -s http://db1:8008/metrics | grep commit_stage_seconds_sum": {
+			"slow db1 db2 250ms", "slow db1 db3 250ms",
+			`db1# for i in 1 2 3 4 5 6; do trireme mysql <<<"UPDATE shop.orders SET n = n + 1"; done`,
+			"slow db1 db2 0s", "slow db1 db3 0s", "healthy 3"},
+		"db1# trireme status | grep -A 1 SUSPENDED": {"healthy 3", lead,
+			"db1# trireme config edit must_ack.db3=true commit_grace=1s", "healthy 3", "db3# systemctl stop trireme",
+			`db1# trireme mysql <<<"UPDATE shop.orders SET n = n + 1"`, until("trireme status | grep SUSPENDED")},
+		"db1# trireme history | grep ' rule-o'": {"healthy 3",
+			"db1# trireme config edit must_ack.db3=false"},
+		"db3# df -h /var/lib/trireme":               smallDisk("db3", 130_000_000),
+		"db1# trireme status | grep FULL":           {fill("db3", 15_000_000), until("trireme status | grep FULL")},
+		"db1# trireme status | grep -e FULL -e db3": {asLongAs("trireme status | grep FULL")},
+		"db2# trireme cert renew":                   {"db2# chmod 644 /var/lib/trireme/tls/ca.key"},
+		"db2# trireme backup --to /mnt/backup/shop": {"healthy 3", "db2# mkdir -p /mnt/backup"},
+		"db2# trireme backup list /mnt/backup/shop | tail -n 1": {
+			`db2# until [ "$(trireme backup list /mnt/backup/shop)" != "$(cat /tmp/listed)" ]; do sleep 0.2; done`},
+		"db1# trireme status | grep -A 1 'raft log'": {
+			`db2# sed -i -e '/log_segment/s/.*/log_segment = "1MiB"/' -e '/log_max/s/.*/log_max = "2MiB"/' ` +
+				"/etc/trireme/trireme.toml; systemctl restart trireme",
+			"healthy 3", "db3# systemctl stop trireme",
+			`db1# for i in 20000 40000; do trireme mysql <<<"INSERT INTO shop.pages SELECT id + $i, page FROM shop.pages"; done`,
+			until("trireme status | grep 'raft log'")},
+		"db1# trireme status | grep 'raft log'": {"healthy 3", asLongAs("trireme status | grep 'raft log'")},
+		"db1# trireme history | grep -A 6 ' apply-error '": append(slices.Clone(missingRow),
+			until("trireme history | grep 'db2 *seeded'"), "healthy 3"),
+		"db1# trireme status | grep -A 5 BLOCKED": checkFails,
+	}, instead: map[string]string{
+		"db2# trireme mysql -- -e 'KILL 26'": "trireme mysql -- -N <<<'SELECT DISTINCT sql_kill_blocking_connection FROM " +
+			"sys.schema_table_lock_waits' | trireme mysql",
+		"db2# systemctl start trireme-backup": "trireme backup list /mnt/backup/shop >/tmp/listed; " +
+			"setsid trireme backup --to /mnt/backup/shop --follow >/tmp/backup.log 2>&1 </dev/null &",
+	}, fails: []string{"db1# trireme status", "db1# " + morePages, "db2# trireme cert renew",
+		"db1# trireme status | grep 'raft log'"}},
+
+	{page: "ops/failures.md", hosts: "db1 db2 db3", cluster: "db1 db2 db3", failpoints: true, steps: map[string][]string{
+		"db1# trireme status | grep -A 2 'WARNING: db1'": {account, orders, "slow db1 db3 350ms",
+			until("trireme status | grep 'WARNING: db1'")},
+		"db1# trireme status | grep 'DISK FULL'": append(append([]string{"slow db1 db3 0s", "healthy 3"},
+			smallDisk("db3", 15_000_000)...), until("trireme status | grep 'DISK FULL'")),
+		"db1# trireme status | grep -e FULL -e db3": {asLongAs("trireme status | grep FULL")},
+		"db1# trireme status | grep -A 7 '^db2: '": append([]string{"healthy 3", lead,
+			"healthy 3"}, append(slices.Clone(missingRow), until("trireme status | grep '^db2: '"))...),
+		"db1# trireme history | grep 'db2 *seed'": {until("trireme history | grep 'db2 *seeded'"), "healthy 3"},
+		"db1# trireme status | grep -A 7 BLOCKED": cascadeFails,
+		"db1# trireme void":                       append([]string{"healthy 3"}, checkFails...),
+		"db1# trireme status | grep -A 5 '^db3: '": {"healthy 3", lead, "healthy 3",
+			`db1# trireme mysql <<<"XA START 'x1'; UPDATE shop.orders SET n = 0 WHERE id = 1; XA END 'x1'; XA PREPARE 'x1'"`,
+			`db3# until trireme mysql <<<"XA RECOVER" | grep x1; do sleep 0.1; done; trireme mysql <<<"XA COMMIT 'x1'"`,
+			until("trireme status | grep '^db3: '")},
+		"db1# trireme status | grep '^db3 '": {"healthy 3"},
+		"db1# journalctl -u trireme | grep guard:": {
+			lead, "db1# pid=$(pgrep -o -f 'trireme node'); kill -STOP $pid; " +
+				"while pgrep -f 'defaults-fil[e]' >/dev/null; do sleep 0.1; done; kill -CONT $pid",
+			until("trireme history | grep ' guard '")},
+	}, instead: map[string]string{
+		"db1# vi /etc/trireme/trireme.toml": "for host in db1 db2 db3; do ssh root@$host " +
+			`"sed -i '/election_timeout_ms/s/.*/election_timeout_ms = 2000/' /etc/trireme/trireme.toml"; done`,
+	}, fails: []string{"db1# trireme status | grep WARNING"}},
+
 	{page: "ops/check.md", hosts: "db1 db2 db3 late1", cluster: "db1 db2 db3", steps: map[string][]string{
 		"db1# TRIREME_MYSQL_PASSWORD=… trireme check": {account, orders},
 		"db1# TRIREME_MYSQL_PASSWORD=… trireme check --table shop": {
