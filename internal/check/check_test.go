@@ -337,3 +337,36 @@ func TestFinal(t *testing.T) {
 		}
 	}
 }
+
+// copying is a cluster whose node n2 has not begun, copies, and is healthy with another mysqld, one after the other.
+type copying struct{ looks int }
+
+func (c *copying) Reinit(context.Context, api.MemberRequest) (api.MemberResult, error) {
+	return api.MemberResult{}, nil
+}
+
+func (c *copying) Cluster(context.Context) (api.ClusterView, error) {
+	m := api.MemberView{Name: "n2", State: api.StateHealthy, MySQL: &api.MySQLView{PID: 7}}
+	switch c.looks++; c.looks {
+	case 1, 2: // before, and right after the order
+	case 3:
+		m.State = api.StateSeeding
+	default:
+		m.MySQL.PID = 8
+	}
+	return api.ClusterView{Members: []api.MemberView{m}}, nil
+}
+
+// TestReinitTellsWhatChanges: a node that has not begun to copy is not told to be healthy.
+func TestReinitTellsWhatChanges(t *testing.T) {
+	var said []string
+	o := Options{Cluster: &copying{}, Say: func(format string, args ...any) {
+		said = append(said, fmt.Sprintf(format, args...))
+	}}
+	if err := reinit(t.Context(), o, "n2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(said[1:], "; "); got != "n2 is seeding; n2 is healthy again" {
+		t.Error(got)
+	}
+}
