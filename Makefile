@@ -10,7 +10,7 @@
 # make regressions brings old bugs back, one at a time: does the kit still find each?
 # make golden      keeps what the last release (lab/testkit/releases) writes, for later versions to read
 # make pictures    the pictures of the dashboard in docs/pictures, of a real cluster
-# make walks       follows pages of docs/ops on emulated hosts, and pastes what their commands print now
+# make walks       follows pages of docs/ops (WALK=alerts: one) on emulated hosts, and pastes what their commands print now
 # make bench       Trireme and its rivals, a short run of every suite (SUITES="cpu jitter": of some), with a report
 # make bench-full  the same at full size: days
 # make verify      faults against a real cluster for SOAK_HOURS, and the report (docs/safety)
@@ -107,7 +107,7 @@ pictures: programs
 walks: programs
 	@scripts/deps.sh soak
 	@bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_LONG=1 TRIREME_PROGRAMS=$$PWD/bin/programs; \
-	go test -count 1 -timeout 30m -run '^TestWalks$$' ./test/walk -paste
+	go test -count 1 -timeout 45m -run '^TestWalks$$/$(WALK)' ./test/walk -paste
 
 bench bench-full: build
 	@scripts/deps.sh bench

@@ -133,13 +133,16 @@ func printCheck(w io.Writer, r check.Result) {
 	for _, n := range r.NotChecked {
 		fmt.Fprintf(w, "not checked: %s: %s\n", n.What, n.Why)
 	}
+	for _, name := range r.LeftOut {
+		fmt.Fprintf(w, "left out: node %s, which is delayed on purpose\n", name)
+	}
 	verdict := "are equal"
 	if !r.OK() {
 		verdict = "were compared: " + count(len(r.Differences), "difference", "differences") + ", " +
 			fmt.Sprint(len(r.NotChecked)) + " not checked"
 	}
-	fmt.Fprintf(w, "%s, %d rows on %s %s (%v; %s looked at under a lock)\n", count(r.Tables, "table", "tables"), r.Rows,
-		strings.Join(r.Nodes, " "), verdict, r.Ended.Sub(r.Began).Round(100*time.Millisecond),
+	fmt.Fprintf(w, "%s, %s on %s %s (%v; %s looked at under a lock)\n", count(r.Tables, "table", "tables"),
+		count(int(r.Rows), "row", "rows"), strings.Join(r.Nodes, " "), verdict, r.Ended.Sub(r.Began).Round(100*time.Millisecond),
 		count(r.Locked, "range was", "ranges were"))
 }
 

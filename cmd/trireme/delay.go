@@ -83,6 +83,9 @@ func delayText(name string, v api.DelayView) string {
 		text += fmt.Sprintf("; the next transaction, %s, is due in %v", v.Next, seconds(v.RemainingSeconds).
 			Round(time.Second))
 	}
+	if v.Stopped && v.Next != "" && v.Next != v.GTID {
+		text += "; the next transaction is " + v.Next
+	}
 	if v.BehindBytes > 0 {
 		text += fmt.Sprintf("; it lags by %v, %.1f MiB", seconds(v.BehindSeconds).Round(time.Second),
 			float64(v.BehindBytes)/(1<<20))

@@ -250,8 +250,8 @@ func blockedLines(v api.ClusterView) []string {
 	if b == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s. %s; %s.", b.Index,
-		b.GTID, b.Entry, strings.Join(b.Nodes, ", "), b.Number, b.Error, b.Told, b.Next)}
+	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s; %s; %s.", b.Index,
+		b.GTID, b.Entry, strings.Join(b.Nodes, ", "), b.Number, strings.TrimSuffix(b.Error, "."), b.Told, b.Next)}
 }
 
 // vipTexts says who holds which virtual address.

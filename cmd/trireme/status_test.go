@@ -281,3 +281,15 @@ func TestStatusFitsTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// TestBlockedIsOneSentence: what is said of an entry that blocks the cluster hangs together, whether mysqld's error ends
+// with a full stop or not.
+func TestBlockedIsOneSentence(t *testing.T) {
+	v := blocked()
+	v.Blocked.Told, v.Blocked.Next = "it is committed", "make it applicable"
+	for _, text := range blockedLines(v) {
+		if strings.Contains(text, ". ") || !strings.HasSuffix(text, "is violated; it is committed; make it applicable.") {
+			t.Error(text)
+		}
+	}
+}

@@ -81,7 +81,8 @@ func planMoves(f *facts, dir, dataTo string) (moves []move, left []string) {
 		if folder, err := filepath.EvalSymlinks(filepath.Dir(from)); err == nil {
 			from = filepath.Join(folder, filepath.Base(from))
 		}
-		if device(from) != device(dir) || belongs(unix.AT_FDCWD, from, f.Process.UID) != nil {
+		// The folder's, not the file's: on overlay file systems these differ, and the folder counts for a rename.
+		if device(filepath.Dir(from)) != device(dir) || belongs(unix.AT_FDCWD, from, f.Process.UID) != nil {
 			left = append(left, from)
 			return
 		}

@@ -31,7 +31,7 @@ type server struct {
 	db   *sql.DB
 }
 
-// Look reads the facts. All nodes with data that are healthy are asked.
+// Look reads the facts. All nodes with data that are healthy and not delayed are asked.
 func Look(ctx context.Context, o Options) (Facts, error) {
 	f := Facts{View: o.View, Hot: map[Key]int{}, Status: map[string]uint64{}}
 	servers, err := o.servers()
@@ -66,7 +66,7 @@ func (o Options) servers() ([]*server, error) {
 	var out []*server
 	led := false
 	for _, m := range o.View.Members {
-		if m.MySQL == nil || m.State != api.StateHealthy {
+		if m.MySQL == nil || m.State != api.StateHealthy || m.Delay != nil { // a delayed one may lack the account still
 			continue
 		}
 		db, err := check.OpenSQL(net.JoinHostPort(m.MySQL.Host, strconv.Itoa(m.MySQL.Port)), o.User, o.Password,

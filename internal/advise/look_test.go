@@ -38,3 +38,25 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestDelayedIsNotAsked: a delayed learner may lack the account for as long as its delay is.
+func TestDelayedIsNotAsked(t *testing.T) {
+	node := func(name string) api.MemberView {
+		return api.MemberView{Name: name, State: api.StateHealthy, MySQL: &api.MySQLView{Host: name, Port: 3306}}
+	}
+	late := node("late1")
+	late.Delay = &api.DelayView{Seconds: 3600}
+	o := Options{View: api.ClusterView{Leader: "n1", Members: []api.MemberView{late, node("n2"), node("n1")}}}
+	servers, err := o.servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range servers {
+		names = append(names, s.name)
+		_ = s.db.Close()
+	}
+	if got := strings.Join(names, " "); got != "n1 n2" {
+		t.Errorf("%s are asked", got)
+	}
+}

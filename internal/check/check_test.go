@@ -206,18 +206,25 @@ func TestDataNodes(t *testing.T) {
 	logger := api.MemberView{Name: "l1", State: api.StateHealthy}
 	v := api.ClusterView{Leader: "n1", Members: []api.MemberView{member("n1", api.StateHealthy, "4/7"),
 		member("n2", api.StateHealthy, ""), member("n3", api.StateSeeding, ""), logger}}
-	members, away, err := dataNodes(v)
-	if err != nil || len(members) != 2 || len(away) != 1 || away["n3"] != "it is seeding: why" {
-		t.Errorf("%v %v %v", members, away, err)
+	late := member("late1", api.StateHealthy, "")
+	late.Delay = &api.DelayView{Seconds: 3600}
+	v.Members = append(v.Members, late)
+	members, away, delayed, err := dataNodes(v)
+	if err != nil || len(members) != 2 || len(away) != 1 || away["n3"] != "it is seeding: why" ||
+		fmt.Sprint(delayed) != "[late1]" {
+		t.Errorf("%v %v %v %v", members, away, delayed, err)
+	}
+	if r := (Result{LeftOut: delayed}); !r.OK() {
+		t.Error("what lags on purpose is no reason to look at")
 	}
 	alone := v
 	alone.Members = []api.MemberView{v.Members[0], logger}
-	if _, _, err := dataNodes(alone); !errors.Is(err, ErrAlone) {
+	if _, _, _, err := dataNodes(alone); !errors.Is(err, ErrAlone) {
 		t.Error(err)
 	}
 	v.Members[0].MySQL.Epoch = "4"
 	v.Members[0].MySQL.ReadOnly = true
-	if _, _, err := dataNodes(v); !errors.Is(err, ErrNoLeader) {
+	if _, _, _, err := dataNodes(v); !errors.Is(err, ErrNoLeader) {
 		t.Error(err)
 	}
 }
@@ -328,5 +335,38 @@ func TestFinal(t *testing.T) {
 		if !errors.Is(err, end) || asked != 1 {
 			t.Errorf("asked %d times: %v", asked, err)
 		}
+	}
+}
+
+// copying is a cluster whose node n2 has not begun, copies, and is healthy with another mysqld, one after the other.
+type copying struct{ looks int }
+
+func (c *copying) Reinit(context.Context, api.MemberRequest) (api.MemberResult, error) {
+	return api.MemberResult{}, nil
+}
+
+func (c *copying) Cluster(context.Context) (api.ClusterView, error) {
+	m := api.MemberView{Name: "n2", State: api.StateHealthy, MySQL: &api.MySQLView{PID: 7}}
+	switch c.looks++; c.looks {
+	case 1, 2: // before, and right after the order
+	case 3:
+		m.State = api.StateSeeding
+	default:
+		m.MySQL.PID = 8
+	}
+	return api.ClusterView{Members: []api.MemberView{m}}, nil
+}
+
+// TestReinitTellsWhatChanges: a node that has not begun to copy is not told to be healthy.
+func TestReinitTellsWhatChanges(t *testing.T) {
+	var said []string
+	o := Options{Cluster: &copying{}, Say: func(format string, args ...any) {
+		said = append(said, fmt.Sprintf(format, args...))
+	}}
+	if err := reinit(t.Context(), o, "n2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(said[1:], "; "); got != "n2 is seeding; n2 is healthy again" {
+		t.Error(got)
 	}
 }

@@ -63,9 +63,10 @@ func (c *checker) members(ctx context.Context) (v api.ClusterView, members []api
 	deadline := time.Now().Add(settleLimit)
 	for {
 		var away map[string]string
+		var delayed []string
 		v, err = c.view(ctx)
 		if err == nil {
-			members, away, err = dataNodes(v)
+			members, away, delayed, err = dataNodes(v)
 		}
 		waited := time.Now().After(deadline)
 		expected := err == nil && !slices.ContainsFunc(c.res.Nodes, func(name string) bool { return away[name] != "" })
@@ -76,6 +77,7 @@ func (c *checker) members(ctx context.Context) (v api.ClusterView, members []api
 			for name, why := range away {
 				c.away[name] = why
 			}
+			c.res.LeftOut = delayed
 			return v, members, nil
 		}
 		if len(c.res.Nodes) == 0 { // the run has not begun: say it at once
@@ -87,17 +89,17 @@ func (c *checker) members(ctx context.Context) (v api.ClusterView, members []api
 	}
 }
 
-// dataNodes are the members whose data can be compared, and why others cannot.
-func dataNodes(v api.ClusterView) (members []api.MemberView, away map[string]string, err error) {
+// dataNodes are the members whose data can be compared, why others cannot, and those that lack data on purpose.
+func dataNodes(v api.ClusterView) (members []api.MemberView, away map[string]string, delayed []string, err error) {
 	away = map[string]string{}
 	leads := false
 	for _, m := range v.Members {
 		switch {
 		case m.MySQL == nil:
+		case m.Delay != nil:
+			delayed = append(delayed, m.Name)
 		case m.State != api.StateHealthy:
 			away[m.Name] = strings.TrimSuffix("it is "+m.State+": "+m.Reason, ": ")
-		case m.Delay != nil:
-			away[m.Name] = "it is delayed on purpose: `trireme delay " + m.Name + " --now` lets it catch up"
 		default:
 			members = append(members, m)
 			leads = leads || m.Name == v.Leader && m.MySQL.Epoch != "" && !m.MySQL.ReadOnly
@@ -105,11 +107,11 @@ func dataNodes(v api.ClusterView) (members []api.MemberView, away map[string]str
 	}
 	switch {
 	case !leads:
-		return nil, nil, ErrNoLeader
+		return nil, nil, nil, ErrNoLeader
 	case len(members) < 2:
-		return nil, nil, ErrAlone
+		return nil, nil, nil, ErrAlone
 	}
-	return members, away, nil
+	return members, away, delayed, nil
 }
 
 // view asks for the cluster.

@@ -61,9 +61,11 @@ type Result struct {
 	// Differences are what the nodes do not agree about.
 	Differences []Difference `json:"differences"`
 	NotChecked  []NotChecked `json:"not_checked"`
+	// LeftOut are the delayed learners: what they lack, they lack on purpose.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// OK: everything was compared, and all nodes agree.
+// OK: everything was compared but what is left out on purpose, and all nodes agree.
 func (r Result) OK() bool { return len(r.Differences) == 0 && len(r.NotChecked) == 0 }
 
 // Kinds of difference.

@@ -67,7 +67,7 @@ func reinit(ctx context.Context, o Options, name string) error {
 	if _, err := o.Cluster.Reinit(rctx, api.MemberRequest{Name: name}); err != nil {
 		return err
 	}
-	last := ""
+	last := before.State // it is so until the node has begun
 	for {
 		m, err := member(ctx, o, name)
 		if err == nil && m.State == api.StateHealthy && m.MySQL != nil && m.MySQL.PID != 0 &&

@@ -27,8 +27,12 @@ func (d Difference) String() string {
 		fmt.Fprintf(&b, "; %s", d.Details)
 	}
 	if d.Key != "" {
-		fmt.Fprintf(&b, ": %d rows, (%s) after (%s) up to (%s)", d.Count, d.Key, orEnd(d.From, "the start"),
-			orEnd(d.To, "the end"))
+		rows := "rows"
+		if d.Count == 1 {
+			rows = "row"
+		}
+		fmt.Fprintf(&b, ": %d %s, (%s) after (%s) up to (%s)", d.Count, rows, d.Key,
+			orEnd(d.From, "the start"), orEnd(d.To, "the end"))
 	}
 	for _, r := range d.Rows {
 		fmt.Fprintf(&b, "\n  (%s):", r.Key)

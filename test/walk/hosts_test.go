@@ -21,8 +21,9 @@ import (
 
 // hosts are emulated hosts with all that a package installs. They end with the test.
 type hosts struct {
-	t   *testing.T
-	pid map[string]int // of each host's first process
+	t       *testing.T
+	pid     map[string]int // of each host's first process
+	network *wan.Net
 }
 
 // hostPath is PATH on a host.
@@ -47,10 +48,14 @@ mount --bind "$MYSQL" opt/mysql
 rm -rf root/.config
 printf '#!/bin/sh\nexec /opt/mysql/bin/mysqld "$@"\n' >usr/sbin/mysqld
 chmod 755 usr/sbin/mysqld
+# The only package is a later trireme.
+printf '#!/bin/sh\nexec cp --remove-destination /usr/local/lib/trireme-next /usr/bin/trireme\n' >usr/local/sbin/apt-get
+chmod 755 usr/local/sbin/apt-get
+cp "$NEXT" usr/local/lib/trireme-next
 cp "$TRIREME" usr/bin/trireme
 cp "$UNIT" usr/lib/systemd/system/
 mkdir -p run/systemd/system
-for name in systemctl ssh sshd; do cp "$SELF" usr/local/sbin/$name; done
+for name in systemctl journalctl ssh sshd; do cp "$SELF" usr/local/sbin/$name; done
 printf '%s' "$NAMES" >etc/hosts
 hostname "$NAME"
 getent group mysql >/dev/null || chroot . groupadd --system mysql
@@ -60,7 +65,8 @@ env -i HOME=/root "PATH=$HOST_PATH" chroot . /usr/local/sbin/sshd </dev/null >/d
 exec chroot . /bin/bash -c 'echo up; while :; do sleep 3600 & wait $!; done'
 `
 
-func startHosts(t *testing.T, names ...string) *hosts {
+// startHosts starts hosts that have one of testkit's programs as trireme.
+func startHosts(t *testing.T, program string, names ...string) *hosts {
 	t.Helper()
 	bin := needs.MySQL(t)
 	topology, err := wan.Load("lan")
@@ -87,12 +93,13 @@ func startHosts(t *testing.T, names ...string) *hosts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hosts{t: t, pid: map[string]int{}}
+	h := &hosts{t: t, pid: map[string]int{}, network: network}
 	for _, name := range names {
 		cmd := exec.Command("/bin/bash", "-c", first)
-		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NAME="+name, "NAMES="+all.String(),
+		cmd.Env = append(os.Environ(), "DIR="+t.TempDir(), "NEXT="+testkit.Program(t, testkit.Next),
+			"NAME="+name, "NAMES="+all.String(),
 			"SELF="+self, "UNIT="+unit, "HOST_PATH="+hostPath,
-			"TRIREME="+testkit.Program(t, testkit.Trireme), "MYSQL="+filepath.Dir(filepath.Dir(bin.Path)))
+			"TRIREME="+testkit.Program(t, program), "MYSQL="+filepath.Dir(filepath.Dir(bin.Path)))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
 			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS}
 		up, ended := make(chan error, 1), make(chan struct{})
@@ -174,8 +181,11 @@ type screen struct {
 	answers []string
 }
 
-// askedNumber is a number that is asked for by its name: on a page it is another one.
-var askedNumber = regexp.MustCompile(`(\d+)\D*to continue: $`)
+var (
+	// a number that is asked for by its name: on a page it is another one
+	askedNumber = regexp.MustCompile(`(\d+)\D*to continue: $`)
+	gtidText    = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+`) // likewise
+)
 
 func (s *screen) Write(p []byte) (int, error) {
 	s.text.Write(p)
@@ -183,6 +193,8 @@ func (s *screen) Write(p []byte) (int, error) {
 		answer := s.answers[0] + "\n"
 		if m := askedNumber.FindStringSubmatch(s.text.String()); m != nil && number.FindString(answer) == s.answers[0] {
 			answer = m[1] + "\n"
+		} else if gtidText.MatchString(answer) {
+			answer = gtidText.FindString(s.text.String()) + "\n"
 		}
 		s.answers = s.answers[1:]
 		s.text.WriteString(answer)

@@ -26,10 +26,8 @@ type command struct {
 	to     int
 	typed  []string // in answer to what it asks, or into the MySQL client
 	client bool     // it is a MySQL client
+	name   string   // as the list of walks has it; where a page shows it again, with (2), (3) and so on
 }
-
-// name is a command as the list of walks has it.
-func (c *command) name() string { return c.host + "# " + c.text }
 
 var (
 	commandLine = regexp.MustCompile(`^(\s*)([a-z]+\d#|\$) (.+)$`)
@@ -54,6 +52,10 @@ func readPage(path string) (*page, error) {
 			text, _, _ := strings.Cut(m[3], "   #") // a remark
 			c = &command{line: i, indent: m[1], host: host, text: strings.TrimSpace(text), from: i + 1, to: i + 1}
 			p.commands = append(p.commands, c)
+		case c != nil && block && i == c.to && strings.HasSuffix(c.text, "\\"): // it continues
+			text, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
+			c.text = strings.TrimSuffix(c.text, "\\") + strings.TrimSpace(text)
+			c.from, c.to = i+1, i+1
 		case c == nil || !block:
 		case strings.HasPrefix(line, c.indent+"# ") && i+1 < len(p.lines) && commandLine.MatchString(p.lines[i+1]):
 			c = nil // a remark about the next command
@@ -67,6 +69,13 @@ func readPage(path string) (*page, error) {
 			} else if m := askedLine.FindStringSubmatch(line); m != nil {
 				c.typed = append(c.typed, m[1])
 			}
+		}
+	}
+	times := map[string]int{}
+	for _, c := range p.commands {
+		c.name = c.host + "# " + c.text
+		if times[c.name]++; times[c.name] > 1 {
+			c.name += fmt.Sprintf(" (%d)", times[c.name])
 		}
 	}
 	return p, nil
@@ -105,8 +114,11 @@ func (p *page) write() error {
 }
 
 var (
-	hexes  = regexp.MustCompile(`\b[0-9a-f]{16,}\b|\b[0-9a-f]{4,16}…`) // and what a page shows of them
+	// UUIDs, serial numbers and the like, and what a page shows of them
+	hexes = regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b|\b[0-9A-F]{12}\b|` +
+		`\b[0-9a-f]{4,16}…`)
 	number = regexp.MustCompile(`\d+(\.\d+)*`)
+	times  = regexp.MustCompile(`\b(0(h|m|s|ms|µs))+\b`) // once their numbers are 0
 	tokens = regexp.MustCompile(`trj1\.\S+`)
 	spaces = regexp.MustCompile(`\s+`)
 )
@@ -114,7 +126,8 @@ var (
 // plain is a text without what differs from one run to the next.
 func plain(s string) string {
 	s = hexes.ReplaceAllString(tokens.ReplaceAllString(s, "trj"), "0")
-	return strings.TrimSpace(spaces.ReplaceAllString(number.ReplaceAllString(s, "0"), " "))
+	s = times.ReplaceAllString(number.ReplaceAllString(s, "0"), "0s")
+	return strings.TrimSpace(spaces.ReplaceAllString(s, " "))
 }
 
 // matches says whether what was printed is what a page says.
@@ -140,6 +153,9 @@ Text with ` + "`$ no command`" + `.
     $ trireme mysql
     mysql> SELECT 1;
     mysql> exit
+    db3# trireme adopt --user root \
+           --name db3 &&   # a remark
+    a line
 
 Then:
 
@@ -150,7 +166,7 @@ Then:
 		t.Fatal(err)
 	}
 	p, err := readPage(path)
-	if err != nil || len(p.commands) != 2 {
+	if err != nil || len(p.commands) != 3 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	leave, client := p.commands[0], p.commands[1]
@@ -160,6 +176,9 @@ Then:
 	}
 	if client.host != "db1" || !client.client || fmt.Sprintf("%q", client.typed) != `["SELECT 1;"]` {
 		t.Errorf("%+v", client)
+	}
+	if c := p.commands[2]; c.text != "trireme adopt --user root --name db3 &&" || fmt.Sprint(p.wanted(c)) != "[a line]" {
+		t.Errorf("%+v, %q", c, p.wanted(c))
 	}
 	p.paste(leave, []string{"one", "", "two"})
 	p.paste(client, []string{"three"})
@@ -189,6 +208,10 @@ func TestMatches(t *testing.T) {
 		{"one\ntwo", "one", false},
 		{"db2 leads and is healthy", "db2 leads and\n   is healthy", true}, // lines end where the numbers let them
 		{"one (two)", "one two", false},
+		{"0000c73d-3430-80ca-8001-000000000001:9", "0000f699-6f81-850f-8001-000000000002:31", true},
+		{"0000…:9", "0000f699-6f81-850f-8001-000000000002:31", true},
+		{"equal (300ms)", "equal (1.6s)", true},
+		{"due in 59m21s", "due in 58s", true},
 	} {
 		if got := matches(strings.Split(c.page, "\n"), strings.Split(c.printed, "\n")); got != c.same {
 			t.Errorf("%q and %q: %v", c.page, c.printed, got)

@@ -21,9 +21,10 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestMain is systemctl, ssh or its server, where this program has that name.
+// TestMain is systemctl, journalctl, ssh or its server, where this program has that name.
 func TestMain(m *testing.M) {
-	do := map[string]func([]string) error{"systemctl": systemctl, "ssh": ssh, "sshd": sshd}[filepath.Base(os.Args[0])]
+	do := map[string]func([]string) error{"systemctl": systemctl, "journalctl": journalctl,
+		"ssh": ssh, "sshd": sshd}[filepath.Base(os.Args[0])]
 	if do == nil {
 		os.Exit(testkit.Run(m))
 	}
@@ -89,6 +90,7 @@ func ssh(args []string) error {
 const (
 	unitPID   = "/run/trireme.pid"
 	unitReady = "/run/trireme.ready" // it has said so
+	unitEnded = "/run/trireme.ended" // its process has ended; the next one may run
 	unitLog   = "/var/log/trireme.log"
 )
 
@@ -110,6 +112,20 @@ func systemctl(args []string) error {
 	return fmt.Errorf("this systemctl does not know %q", args)
 }
 
+// journalctl -u trireme [-n N] prints what the unit has logged, or the last lines of it.
+func journalctl(args []string) error {
+	lines := "+1"
+	switch {
+	case len(args) == 4 && args[2] == "-n":
+		lines = args[3]
+	case len(args) != 2:
+		return fmt.Errorf("this journalctl does not know %q", args)
+	}
+	cmd := exec.Command("tail", "-n", lines, unitLog)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
 // runningUnit is the process that runs the unit; 0: none does.
 func runningUnit() int {
 	b, err := os.ReadFile(unitPID)
@@ -127,7 +143,7 @@ func startUnit() error {
 	if runningUnit() != 0 {
 		return nil
 	}
-	_ = os.Remove(unitReady)
+	_, _ = os.Remove(unitReady), os.Remove(unitEnded)
 	log, err := os.OpenFile(unitLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -144,10 +160,13 @@ func startUnit() error {
 	ctx, ended := context.WithCancel(context.Background())
 	go func() { _ = cmd.Wait(); ended() }()
 	return poll.Until(ctx, func(context.Context) error {
-		if _, err := os.Stat(unitReady); err != nil {
-			return fmt.Errorf("the unit has ended before it was ready; its log is %s", unitLog)
+		if _, err := os.Stat(unitReady); err == nil {
+			return nil
 		}
-		return nil
+		if _, err := os.Stat(unitEnded); err == nil {
+			ended() // as systemd's job fails then; the unit is started again
+		}
+		return fmt.Errorf("the unit has ended before it was ready; its log is %s", unitLog)
 	})
 }
 
@@ -206,6 +225,7 @@ func runUnit() error {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 			err = <-ended
 		}
+		_ = os.WriteFile(unitEnded, nil, 0o644)
 		if stopped || err == nil || cmd.ProcessState.ExitCode() == 4 {
 			return err
 		}
