@@ -239,6 +239,7 @@ var walks = []walk{
 					`CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'db1', SOURCE_USER = 'repl', SOURCE_PASSWORD = 'secret', ` +
 					`SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1; START REPLICA"; ` +
 					"until mysql -u root -S " + plainSocket + " -e 'SELECT * FROM shop.orders'; do sleep 0.1; done"}),
-		"db1# trireme status": {"healthy 2"},
+		"db1# trireme add db2": {"healthy 1"},
+		"db1# trireme status":  {"healthy 2"},
 	}},
 }
