@@ -126,6 +126,7 @@ func drawView(t *rapid.T) View {
 			Live: rapid.Bool().Draw(t, "peer lives"), Ready: rapid.Bool().Draw(t, "peer is ready"),
 			Applied: applied.Draw(t, "peer applied"), Weight: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "peer weight"),
 			Since: moment.Draw(t, "peer since"), Full: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "peer is full"),
+			Stalled: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "peer stalls"),
 		})
 	}
 	return v
@@ -215,5 +216,33 @@ func TestNames(t *testing.T) {
 	}
 	if got := (Action{Kind: HandOver, Term: 3, To: 2, Reason: "why"}).String(); got != "hand-over term=3 to=2 (why)" {
 		t.Error(got)
+	}
+}
+
+// TestStalledStandsBack: a follower whose applier is stuck, in a session's table lock for example, lacks a few entries
+// only, and may lack them for ever. It campaigns after the others, is not the one that leadership goes to, and gives it
+// away if it was elected all the same.
+func TestStalledStandsBack(t *testing.T) {
+	v := View{Now: time.Hour, Self: 2, Name: "n2", Weight: 1, Voter: true,
+		Raft:   Raft{Term: 5, Voters: 3, Commit: 100},
+		Server: Server{State: ServerReady, Applied: 95, Stalled: true},
+		Peers: []Peer{{ID: 3, Name: "n3", Voter: true, Data: true, Live: true, Ready: true, Weight: 1, Applied: 100,
+			Heard: true, Match: 100}}}
+	if d := CampaignDelay(v, 1); d == 0 {
+		t.Error("it campaigns at once")
+	}
+	v.Raft.IsLeader, v.Raft.Leader, v.Raft.LeaseUntil, v.Raft.Since = true, 2, 2*time.Hour, time.Hour
+	_, acts := Decide(v)
+	if len(acts) != 1 || acts[0].Kind != HandOver || acts[0].To != 3 {
+		t.Errorf("elected, it does %v", acts)
+	}
+	v.Server.Stalled = false
+	if _, acts := Decide(v); len(acts) != 1 || acts[0].Kind != Promote {
+		t.Errorf("with an applier that moves it does %v", acts)
+	}
+	v.Peers[0].Stalled = true
+	v.Peers = append(v.Peers, Peer{ID: 4, Voter: true, Data: true, Live: true, Ready: true, Weight: 1, Applied: 90})
+	if c := Candidates(v); len(c) != 2 || c[0].ID != 4 {
+		t.Errorf("candidates: %v", c)
 	}
 }

@@ -33,6 +33,7 @@ const (
 	OtherLeads   Code = "other-leads"
 	OtherBetter  Code = "other-better"
 	DiskFull     Code = "disk-full" // a node with more space is preferred
+	Stalled      Code = "stalled"   // a node whose applier makes progress is preferred
 	Warning      Code = "warning"   // something of it is not as it should be
 	Failback     Code = "failback"  // it is preferred and gets leadership after a time
 )
@@ -119,7 +120,7 @@ func (p Peer) canLead() bool { return len(p.bars()) == 0 }
 func self(v View) Peer {
 	p := Peer{ID: v.Self, Name: v.Name, Voter: v.Voter, Data: v.Server.State != ServerAbsent, Live: true,
 		Applied: v.Server.Applied, Rate: v.Server.Rate, Heavy: v.Server.Heavy, Weight: v.Weight, Since: v.Server.Since,
-		Full: v.Raft.Full != ""}
+		Full: v.Raft.Full != "", Stalled: v.Server.Stalled}
 	p.Unready, p.Ready = Unready(v.Server, v.Raft.Stuck, v.Stopping, v.Now)
 	return p
 }
@@ -211,6 +212,9 @@ func whyAnother(v View, p Peer) []Reason {
 	if p.Full && p.Live {
 		out = append(out, note(DiskFull, "a disk of it is nearly full: a node with more space is preferred"))
 	}
+	if p.Stalled && p.Live {
+		out = append(out, note(Stalled, "it applies nothing of what waits there: a node that does is preferred"))
+	}
 	if !p.canLead() || v.Open == p.ID || p.ID == v.Raft.Leader {
 		return out
 	}
@@ -259,6 +263,8 @@ func failbackAt(v View, mine bool, p Peer) time.Duration {
 func whyBetter(v View, a, b Peer) string {
 	backlog := backlogBehind(allBut(v, v.Raft.Leader))
 	switch {
+	case b.Stalled && !a.Stalled:
+		return "it applies what waits there"
 	case backlog(a) < backlog(b):
 		return fmt.Sprintf("it has %d entries less to apply", a.Applied-b.Applied)
 	case a.Weight > b.Weight:

@@ -102,6 +102,7 @@ type Server struct {
 	// StuckSince is when Stuck began; 0: it is not a matter of time.
 	StuckSince time.Duration
 	Applier    string // not empty: replication from the feed does not run, and why
+	Stalled    bool   // it runs, and has applied nothing for a while of what waits
 	Problem    string // of the last failed start or judgement; why it is broken
 	// RetryAt is when a failed start, judgement or promotion may be tried again.
 	RetryAt time.Duration
@@ -139,6 +140,7 @@ type Peer struct {
 	Heard   bool          // leader only: it has answered this leader in its term
 	Weight  int
 	Full    bool // a disk of it is nearly full
+	Stalled bool // as in Server
 }
 
 // Transfer is an operator's wish to move leadership.
@@ -622,8 +624,8 @@ func recovering(v View) (State, []Action) {
 	return State{StateHealthy, "ready"}, nil
 }
 
-// Candidates lists the peers that can lead, best first: those that have close to the least left to apply, then the
-// highest weight, then the lowest id.
+// Candidates lists the peers that can lead, best first: those whose applier makes progress, of them those that have
+// close to the least left to apply, then the highest weight, then the lowest id.
 func Candidates(v View) []Peer {
 	var out []Peer
 	for _, p := range v.Peers {
@@ -636,7 +638,7 @@ func Candidates(v View) []Peer {
 }
 
 // rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same
-// figures: those that can lead first; of them those within closeEnough of the furthest one, by weight, so that noise
+// figures: those that can lead first, and of them those that do not stall; of them those within closeEnough of the furthest one, by weight, so that noise
 // does not outweigh the operator's wish; then the others by what they have applied.
 func rank(ps []Peer) {
 	backlog := backlogBehind(ps)
@@ -644,6 +646,9 @@ func rank(ps []Peer) {
 		a, b := ps[i], ps[j]
 		if a.canLead() != b.canLead() {
 			return a.canLead()
+		}
+		if a.Stalled != b.Stalled { // however little it lacks, it may lack that for ever
+			return b.Stalled
 		}
 		if x, y := backlog(a), backlog(b); x != y {
 			return x < y
@@ -731,6 +736,8 @@ func better(v View, c []Peer) (uint64, string) {
 	switch {
 	case best.ID == me.ID, best.Full:
 		return 0, ""
+	case me.Stalled && !best.Stalled:
+		return best.ID, "this node's mysqld applies nothing of what it has to apply first"
 	case best.Applied > me.Applied+closeEnough:
 		return best.ID, fmt.Sprintf("it has %d entries less to apply", best.Applied-me.Applied)
 	case best.Weight > me.Weight:

@@ -357,6 +357,7 @@ func (n *Node) serverViewLocked() ha.Server {
 	v := s.Server.View()
 	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
 		n.delayedLocked()
+	v.Stalled = n.stalledLocked() > 0
 	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() &&
 		n.raft.Role != consensus.Leader
 	return v
@@ -407,6 +408,7 @@ func peerView(m config.Member, s *gossip.Peer, st *consensus.Status) ha.Peer {
 	if s.Fresh() {
 		p.Live, p.Ready, p.Applied = true, s.Ready, s.Member.Raft.Applied
 		p.Full = s.Full
+		p.Stalled = s.Ready && s.Member.State == api.StateCatchingUp
 		p.Unready, p.Rate, p.Heavy, p.Since = s.Unready, s.Rate, s.Heavy, s.Since
 	}
 	return p

@@ -164,7 +164,7 @@ func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 		return consensus.ErrNotLeader // a fence waits until this is over
 	}
 	n.lives.Change((*lifecycle.Status).Open)
-	n.gossip.Opened(term, from == ha.PhaseHandover)
+	n.gossip.Opened(term)
 	n.gossip.Publish()
 	return nil
 }

@@ -6,12 +6,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/api"
+	"trireme/internal/demo"
 	"trireme/lab/verify"
 )
 
@@ -106,4 +110,48 @@ func (d *disk) freeze() (thaw func()) {
 	}
 	d.c.t.Cleanup(thaw)
 	return thaw
+}
+
+// TestStalledFollowerIsNotElected: a session on a follower locks a table for which its applier waits. That node lacks a
+// single entry, and would lead for as long as the lock lasts without taking a write; the other follower has to.
+func TestStalledFollowerIsNotElected(t *testing.T) {
+	t.Parallel()
+	c := lease(t)
+	leader := c.healthy()
+	followers := c.others(leader)
+	slices.SortFunc(followers, func(a, b *demo.Node) int { return strings.Compare(a.Name, b.Name) })
+	victim := followers[0] // with equal logs its lower id counts
+	s := c.session(leader)
+	s.exec("DROP DATABASE IF EXISTS stall", "CREATE DATABASE stall", "CREATE TABLE stall.t (id INT PRIMARY KEY)")
+	c.caughtUp()
+	lock := c.admin(victim)
+	defer lock.close()
+	must(t, lock.try("LOCK TABLES stall.t READ"))
+	s.exec("INSERT INTO stall.t VALUES (1)")
+	s.close()
+	eventually(t, healLimit, victim.Name+" says that it applies nothing", func() error {
+		v, err := c.View(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, m := range v.Members {
+			if m.Name == victim.Name && m.State == api.StateCatchingUp {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+	c.crash(leader)
+	eventually(t, steerLimit, followers[1].Name+" takes writes", func() error {
+		v, err := c.View(t.Context())
+		if err == nil && v.Leader != followers[1].Name {
+			err = fmt.Errorf("%q leads", v.Leader)
+		}
+		return err
+	})
+	must(t, lock.try("UNLOCK TABLES"))
+	c.healthy()
+	s = c.session(c.leader())
+	s.exec("DROP DATABASE stall")
+	s.close()
 }

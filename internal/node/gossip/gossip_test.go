@@ -169,9 +169,14 @@ func TestLeave(t *testing.T) {
 	if l, _ := g.LeaveOf(1, 5); l != (Leave{}) {
 		t.Errorf("of another term: %+v", l)
 	}
-	g.Opened(4, true)
+	g.Opened(4)
 	if told, _ := g.Past(); told != (Leave{}) {
 		t.Errorf("it goes on: %+v", told)
+	}
+	g.Leave(4, Leave{Cause: "d"})
+	g.Opened(5)
+	if l, _ := g.LeaveOf(1, 4); l.Cause != "d" {
+		t.Errorf("the second end of a term: %+v", l)
 	}
 	g.Hear(2, []byte(`{"left":{"term":5,"cause":"c","ago_ns":1000000000}}`))
 	if l, at := g.LeaveOf(2, 5); l.Cause != "c" || at > now()-time.Second {

@@ -35,13 +35,13 @@ type Loss struct {
 	Asked   time.Duration // somebody handed leadership to this node
 }
 
-// Opened notes that this node takes writes in a term. back says that it goes on after a switchover that did not take
-// place.
-func (g *Gossip) Opened(term uint64, back bool) {
+// Opened notes that this node takes writes in a term. If it had stopped in that term, it goes on: a switchover did not
+// take place, or its mysqld was started again. What ends it next is to be told.
+func (g *Gossip) Opened(term uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.opened(g.id.ID, term)
-	if back {
+	if g.past.left.Term == term {
 		g.past.left = Leave{}
 	}
 }
