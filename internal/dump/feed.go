@@ -62,8 +62,8 @@ type FeedConfig struct {
 	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
-	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded), ErrInvariant and
-	// raftlog.ErrCorrupt (it must be fenced). It must not block.
+	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded), raftlog.ErrCorrupt (it
+	// cannot be fed) and ErrInvariant (it must be fenced). It must not block.
 	Report func(error)
 	// Gate, when set, says which transactions must wait.
 	Gate Gate

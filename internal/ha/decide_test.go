@@ -236,6 +236,10 @@ func TestStalledStandsBack(t *testing.T) {
 	if len(acts) != 1 || acts[0].Kind != HandOver || acts[0].To != 3 {
 		t.Errorf("elected, it does %v", acts)
 	}
+	v.Raft.Asked, v.HandoverAt = true, v.Now-time.Second // by a leader that had not heard of it yet
+	if _, acts := Decide(v); len(acts) != 1 || acts[0].Kind != HandOver || acts[0].To != 3 {
+		t.Errorf("asked to lead, it does %v", acts)
+	}
 	v.Server.Stalled = false
 	if _, acts := Decide(v); len(acts) != 1 || acts[0].Kind != Promote {
 		t.Errorf("with an applier that moves it does %v", acts)

@@ -692,6 +692,16 @@ func handOverTo(v View, unfit string) (uint64, string) {
 		}
 		return next(c, v).ID, "this node cannot lead: " + unfit
 	}
+	if v.Server.Stalled && v.HandoverTriedTerm != v.Raft.Term { // who asked it to take over did not know
+		for _, p := range c {
+			if !p.Stalled {
+				return p.ID, "this node's mysqld applies nothing of what it has to apply first"
+			}
+		}
+		if wait {
+			return awaited, ""
+		}
+	}
 	// It can lead. What follows is a matter of taste, so it is tried once and never against somebody else's choice: a
 	// leader that was asked to take over, by an operator or by a node that found it better, goes on.
 	if v.Raft.Asked || v.HandoverTriedTerm == v.Raft.Term || v.HandoverAt > 0 && v.Now < v.HandoverAt+handoverPause {
@@ -736,8 +746,6 @@ func better(v View, c []Peer) (uint64, string) {
 	switch {
 	case best.ID == me.ID, best.Full:
 		return 0, ""
-	case me.Stalled && !best.Stalled:
-		return best.ID, "this node's mysqld applies nothing of what it has to apply first"
 	case best.Applied > me.Applied+closeEnough:
 		return best.ID, fmt.Sprintf("it has %d entries less to apply", best.Applied-me.Applied)
 	case best.Weight > me.Weight:

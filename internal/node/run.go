@@ -475,16 +475,21 @@ func (n *Node) startFeed() (err error) {
 
 // feedFailed is told what ends the feed for good.
 func (n *Node) feedFailed(err error) {
-	if errors.Is(err, dump.ErrInvariant) || errors.Is(err, raftlog.ErrCorrupt) {
+	if errors.Is(err, dump.ErrInvariant) {
 		n.fail(fmt.Errorf("the feed: %w", err))
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if s := n.lives.Status(); s.Follows() {
-		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say.
+	switch s := n.lives.Status(); {
+	case s.Follows():
+		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say. Or it has rotted, and
+		// this node is out of service as long as it has.
 		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 		n.gossip.Publish()
+	case s.Phase() == ha.PhasePromoting: // what it waits for never comes
+		n.lives.Change((*lifecycle.Status).PromotionFailed)
+		n.fenceLocked("promotion failed: the feed: " + err.Error())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"trireme/internal/ledger"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
-	"trireme/internal/raftlog"
 )
 
 // replaceDataLocked has this node's data replaced by a copy of another node's.
@@ -109,10 +108,6 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 	j, rolledBack, err := l.Judge(ctx)
 	if errors.Is(err, lifecycle.ErrStillFed) && ctx.Err() == nil {
 		n.restartServer(err.Error()) // and so it is not judging any more
-	}
-	if errors.Is(err, raftlog.ErrCorrupt) {
-		n.fail(fmt.Errorf("judging mysqld: %w", err)) // what this node has promised to keep cannot be read (S2)
-		return
 	}
 	n.mu.Lock()
 	s := n.lives.Status()

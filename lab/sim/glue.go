@@ -413,9 +413,6 @@ func (g *glue) WhyUnacknowledged() string { return "" }
 // Dying implements lifecycle.Host: see noticeDeath.
 func (g *glue) Dying(*lifecycle.Life) {}
 
-// fail is node.fail: the daemon ends, but not in the middle of a task.
-func (g *glue) fail(err error) { g.n.in(time.Microsecond, func() { g.n.fatal(err) }) }
-
 // Fail implements lifecycle.Host.
 func (g *glue) Fail(err error) { g.w.Violate("S13", "node %d: %v", g.n.ID, err) }
 

@@ -89,8 +89,6 @@ func (g *glue) judgeServer(k *task, l *lifecycle.Life) {
 	}
 	g.said = true
 	switch {
-	case errors.Is(err, raftlog.ErrCorrupt):
-		g.fail(err)
 	case err != nil:
 		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, err)
 		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
@@ -160,12 +158,8 @@ func (g *glue) feedSome() {
 	if !f.begun {
 		f.has = g.srv.Held().Clone()
 		next, _, err := log.SeekGTID(f.has, to)
-		switch {
-		case errors.Is(err, raftlog.ErrCorrupt):
-			g.fail(err)
-			return
-		case err != nil:
-			g.feedFailed()
+		if err != nil {
+			g.feedFailed(err)
 			return
 		}
 		f.begun, f.next, f.last, f.trx = true, next, 0, trxAssembler{}
@@ -179,11 +173,8 @@ func (g *glue) feedSome() {
 	for f.next <= to {
 		es, err := r.Next(to, 1<<20)
 		if err != nil || len(es) == 0 {
-			switch {
-			case errors.Is(err, raftlog.ErrPurged):
-				g.feedFailed()
-			case errors.Is(err, raftlog.ErrCorrupt):
-				g.fail(err)
+			if errors.Is(err, raftlog.ErrPurged) || errors.Is(err, raftlog.ErrCorrupt) {
+				g.feedFailed(err)
 			}
 			return
 		}
@@ -218,14 +209,21 @@ func (g *glue) feedEntry(term uint64, data []byte) error {
 	})
 }
 
-// feedFailed is node.feedFailed: the log was purged below what mysqld needs.
-func (g *glue) feedFailed() {
-	g.feed.on = false
-	if s := g.lives.Status(); s.Follows() {
-		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged("the log was purged below what mysqld needs") })
-		g.said = true
-		g.poke()
+// feedFailed is node.feedFailed: the log was purged below what mysqld needs, or has rotted.
+func (g *glue) feedFailed(err error) {
+	g.said = true
+	switch s := g.lives.Status(); {
+	case s.Follows():
+		g.feed.on = false
+		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
+	case s.Phase() == ha.PhasePromoting:
+		g.lives.Change((*lifecycle.Status).PromotionFailed)
+		g.feed.on = false
+		g.fence("promotion failed: the feed: " + err.Error())
+	default: // mysqld's receiver connects again
+		g.n.in(time.Second, g.feedSoon)
 	}
+	g.poke()
 }
 
 // applySoon lets the applier work.

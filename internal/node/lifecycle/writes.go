@@ -344,6 +344,9 @@ func (l *Life) StopPolitely(ctx context.Context) error {
 	if err == nil && s.Waiting > 0 {
 		err = fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting)
 	}
+	if err == nil && l.writesAre() == drained {
+		err = l.drained(ctx)
+	}
 	if err != nil {
 		return err
 	}
