@@ -638,8 +638,9 @@ func Candidates(v View) []Peer {
 }
 
 // rank sorts by fitness to lead, best first. It is a total order, the same on every node that looks at the same
-// figures: those that can lead first, and of them those that do not stall; of them those within closeEnough of the furthest one, by weight, so that noise
-// does not outweigh the operator's wish; then the others by what they have applied.
+// figures: those that can lead first; of them those whose applier makes progress; of them those within closeEnough of
+// the furthest one, by weight, so that noise does not outweigh the operator's wish; then the others by what they have
+// applied.
 func rank(ps []Peer) {
 	backlog := backlogBehind(ps)
 	sort.SliceStable(ps, func(i, j int) bool {

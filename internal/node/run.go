@@ -101,7 +101,8 @@ func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
 	n := &Node{cfg: cfg, id: id, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), fatal: make(chan error, 1),
-		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}), lives: lifecycle.New(run.Real{Boottime: consensus.Boottime})}
+		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}),
+		lives: lifecycle.New(run.Real{Boottime: consensus.Boottime})}
 	n.reads = reads.New(id, n.led, readHost{host{n}}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)

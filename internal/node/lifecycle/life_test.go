@@ -54,7 +54,8 @@ func newMember(t *testing.T) *member {
 
 // life is one that runs, and follows.
 func (m *member) life(incarnation uint64) *Life {
-	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql, proc: hostProcess{&mysqld.Server{}},
+	l := &Life{Incarnation: incarnation, UUID: gtid.IncarnationUUID(5, 1, incarnation), of: m.lives, mysql: m.mysql,
+		proc:     hostProcess{&mysqld.Server{}},
 		source:   closedSource(),
 		consumed: raftlog.Pos{File: 1, Off: 4}}
 	m.lives.Change(func(s *Status) {
