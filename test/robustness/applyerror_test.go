@@ -319,17 +319,25 @@ func (c *cluster) blocks(statements ...string) *demo.Node {
 	return leader
 }
 
-// shown waits until all nodes say that an entry blocks them, and returns it.
+// shown waits until all nodes say that an entry blocks all of them, and returns it.
 func (c *cluster) shown(number int, wants func(*api.BlockedView) bool) *api.BlockedView {
 	c.t.Helper()
-	eventually(c.t, 2*healLimit, "all nodes say that an entry blocks them", func() error {
-		for _, n := range c.Nodes() {
+	return c.shownBy(c.Nodes(), func(b *api.BlockedView) bool {
+		return len(b.Nodes) == 3 && len(b.Unknown) == 0 && b.Number == number && wants(b)
+	})
+}
+
+// shownBy waits until some nodes say that an entry blocks them, and returns it. It asks all that run, as the one that
+// decides about the entry may hear of the others later than they of it.
+func (c *cluster) shownBy(nodes []*demo.Node, wants func(*api.BlockedView) bool) (b *api.BlockedView) {
+	c.t.Helper()
+	eventually(c.t, 2*healLimit, "nodes say that an entry blocks them", func() error {
+		for _, n := range nodes {
 			v, err := c.seen(n)
 			if err != nil {
 				return err
 			}
-			b := v.Blocked
-			if b == nil || len(b.Nodes) != 3 || len(b.Unknown) != 0 || b.Number != number || !wants(b) {
+			if b = v.Blocked; b == nil || !wants(b) {
 				return fmt.Errorf("%s shows %+v", n.Name, b)
 			}
 			if got := c.metric(n, "trireme_apply_blocked"); got != 1 {
@@ -338,7 +346,7 @@ func (c *cluster) shown(number int, wants func(*api.BlockedView) bool) *api.Bloc
 		}
 		return nil
 	})
-	return c.view().Blocked
+	return b
 }
 
 // unheard are statements that no applier can carry out, as its session has another div_precision_increment. The last
@@ -540,15 +548,9 @@ func TestVoidOfWhatANodeHas(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, 2*healLimit, "an entry blocks the others", func() error {
-		v, err := c.seen(asked)
-		if err == nil && (v.Blocked == nil || len(v.Blocked.Nodes) != 2 ||
-			!slices.Equal(v.Blocked.Unknown, []string{leader.Name})) {
-			err = fmt.Errorf("blocked: %+v", v.Blocked)
-		}
-		return err
-	})
-	gtid := c.view().Blocked.GTID
+	gtid := c.shownBy(c.others(leader), func(b *api.BlockedView) bool {
+		return len(b.Nodes) == 2 && slices.Equal(b.Unknown, []string{leader.Name})
+	}).GTID
 	c.refused(asked, api.KindNotReady, "void --gtid "+gtid, leader.Name)
 	c.refused(asked, api.KindInvalid, "void --without "+leader.Name+","+asked.Name+" --gtid "+gtid, asked.Name)
 	if rep := result[api.VoidReport](c, asked, 0, "void --without "+leader.Name+" --gtid "+gtid); !rep.Done {
