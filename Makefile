@@ -101,7 +101,7 @@ pictures: programs
 	@scripts/deps.sh test
 	@mkdir -p docs/pictures; bin=$$(scripts/mysql.sh); export MYSQLD=$$bin/mysqld TRIREME_REQUIRE_MYSQL=1 TRIREME_PROGRAMS=$$PWD/bin/programs; \
 	go test -count 1 -run '^TestPictures$$' ./test/smoke -pictures $$PWD/docs/pictures && \
-	go test -count 1 -run '^TestPeriodInChromium$$' ./internal/dashboard -pictures $$PWD/docs/pictures
+	go test -count 1 -run '^TestPeriodInChromium$$' ./internal/control/dashboard -pictures $$PWD/docs/pictures
 
 # What commands print, in docs/ops: of emulated hosts. The long tests compare.
 walks: programs

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Which tests fail now and then? Runs every package many times while a share of the CPU is stolen, lists the tests that failed, and keeps what they said.
 #
-#   scripts/flakes.sh [PACKAGE…]     such as ./internal/ha; none: all of them, those without servers first, fast ones before slow ones
+#   scripts/flakes.sh [PACKAGE…]     such as ./internal/core/ha; none: all of them, those without servers first, fast ones before slow ones
 #
 #   RUNS=300           how often a package is run without its tests of real servers
 #   SERVER_RUNS=10     how often one with such tests is run with them

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs every fuzz target of the project for TIME each, one after the other with all processors, and prints a table:
 #
-#   scripts/fuzz.sh TIME [PACKAGE…]        TIME as Go writes it, such as 20s or 10m; packages as paths, such as ./internal/gtid
+#   scripts/fuzz.sh TIME [PACKAGE…]        TIME as Go writes it, such as 20s or 10m; packages as paths, such as ./internal/mysql/gtid
 #
 # An input that fails is kept in the package's testdata/fuzz, where every later `go test` runs it too, and the script ends with
 # status 1. What was found interesting on the way is kept in ~/.cache/trireme/fuzz (TRIREME_CACHE names another place), so that the next

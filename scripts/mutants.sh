@@ -1,5 +1,5 @@
 #!/bin/bash
-# Breaks the rules of docs/GUARANTEES.md one at a time (internal/mutant) and runs what has to notice: a test that passes without the mutation and fails
+# Breaks the rules of docs/GUARANTEES.md one at a time (internal/base/mutant) and runs what has to notice: a test that passes without the mutation and fails
 # with it. Prints a table, and fails if a mutation goes unnoticed.
 #
 #   scripts/mutants.sh                  those that unit tests, the model and the simulation catch
@@ -16,31 +16,31 @@ source scripts/packages.sh
 # Above consensus and beside package lifecycle the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the
 # same way (copied). What the daemon's own code does of S1, S4 and S5 is seen on real servers only.
 catchers='
-mutant_s1       | ./lab/sim             | TestSQLCampaign                    | short
-mutant_s1       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
-mutant_s2       | ./internal/consensus  | TestOnlyFsyncedEntriesAreCounted   | short
-mutant_s2       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s3       | ./internal/node       | TestFeedGivesOnlyCommitted         | short
-mutant_s3       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s4       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s4       | ./test/robustness     | TestFenceReleasesNobody            | servers
-mutant_s5       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s5       | ./test/robustness     | TestUnacknowledgedIsGone/insert    | servers
-mutant_s5judge  | ./internal/ledger     | TestJudge$                         | short
-mutant_s6       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s6       | ./test/robustness     | TestLeaderHasApplied               | servers
-mutant_s7       | ./internal/consensus  | TestTranscripts                    | short
-mutant_s7       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s8       | ./internal/ledger     | TestPurgePoint                     | short
-mutant_s8       | ./lab/sim             | TestSQLCampaign                    |
-mutant_s8       | ./lab/sim/model       | TestNoPromiseIsBroken$             |
-mutant_s9       | ./internal/node       | TestRaftWithoutMySQL               | short
-mutant_s10      | ./internal/consensus  | TestLeaseEndsBeforeAnotherCanLead  | short
-mutant_s10      | ./lab/sim             | TestSQLCampaign                    |
-mutant_s11      | ./lab/sim             | TestSQLCampaign                    |
-mutant_s12      | ./internal/dump       | TestSourceReconnectsAfterAnError   | short
-mutant_s12      | ./lab/sim             | TestSQLCampaign                    |
-mutant_s13      | ./internal/consensus  | TestPanicIsFatal                   | short
+mutant_s1       | ./lab/sim                  | TestSQLCampaign                    | short
+mutant_s1       | ./test/robustness          | TestUnacknowledgedIsGone/insert    | servers
+mutant_s2       | ./internal/core/consensus  | TestOnlyFsyncedEntriesAreCounted   | short
+mutant_s2       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s3       | ./internal/node            | TestFeedGivesOnlyCommitted         | short
+mutant_s3       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s4       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s4       | ./test/robustness          | TestFenceReleasesNobody            | servers
+mutant_s5       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s5       | ./test/robustness          | TestUnacknowledgedIsGone/insert    | servers
+mutant_s5judge  | ./internal/core/ledger     | TestJudge$                         | short
+mutant_s6       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s6       | ./test/robustness          | TestLeaderHasApplied               | servers
+mutant_s7       | ./internal/core/consensus  | TestTranscripts                    | short
+mutant_s7       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s8       | ./internal/core/ledger     | TestPurgePoint                     | short
+mutant_s8       | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s8       | ./lab/sim/model            | TestNoPromiseIsBroken$             |
+mutant_s9       | ./internal/node            | TestRaftWithoutMySQL               | short
+mutant_s10      | ./internal/core/consensus  | TestLeaseEndsBeforeAnotherCanLead  | short
+mutant_s10      | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s11      | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s12      | ./internal/core/dump       | TestSourceReconnectsAfterAnError   | short
+mutant_s12      | ./lab/sim                  | TestSQLCampaign                    |
+mutant_s13      | ./internal/core/consensus  | TestPanicIsFatal                   | short
 '
 
 servers= write= short= only=
@@ -79,7 +79,7 @@ run() {
 what() {
   local rule
   rule=$(rule "$1")
-  sed -n "s/^\t$rule *= broken == \"$rule\" *\/\/ //p" internal/mutant/mutant.go
+  sed -n "s/^\t$rule *= broken == \"$rule\" *\/\/ //p" internal/base/mutant/mutant.go
 }
 
 # where TAG PACKAGE: whose code is broken when the tests of PACKAGE run.
@@ -87,9 +87,9 @@ where() {
   local files
   case $2:$1 in
     ./lab/sim:mutant_s[1345]) echo "the simulation's copy" && return ;;
-    ./lab/sim:mutant_s7) echo "internal/consensus, and the simulation's copy" && return ;;
+    ./lab/sim:mutant_s7) echo "internal/core/consensus, and the simulation's copy" && return ;;
   esac
-  files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/mutant')
+  files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/base/mutant')
   dirname "$files"
 }
 
@@ -160,7 +160,7 @@ for n in "${!tags[@]}"; do
   [[ ! -e $scratch/$n.missed ]] || missed=1
 done
 
-for file in internal/mutant/s*.go; do
+for file in internal/base/mutant/s*.go; do
   tag=mutant_$(basename "$file" .go)
   grep -q "^$tag " <<<"$catchers" || { echo "$tag: nothing is said to catch it" >&2; missed=1; }
 done
@@ -170,7 +170,7 @@ if [[ -n $write ]]; then
 # Mutations
 
 Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were broken? Each rule is broken on purpose, at one place in the code
-(\`internal/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
+(\`internal/base/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
 mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus, but for package lifecycle, and breaks the rule in the same way. Such a row shows
 that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
 

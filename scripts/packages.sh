@@ -3,10 +3,10 @@
 
 # Packages that hardly have a test without real servers: these, and all below test that no_servers does not list. All others may have tests of both
 # kinds: needs.MySQL tells them apart.
-servers_only='lab/rivals internal/mysqld'
+servers_only='lab/rivals internal/mysql/mysqld'
 no_servers='test/layout test/summary test/commitpath'
 # Of those with servers, the ones that two at a time may run: one server or one small cluster each, and no test that measures time.
-two_at_once='lab/rivals internal/mysqld test/mysql test/smoke'
+two_at_once='lab/rivals internal/mysql/mysqld test/mysql test/smoke'
 # Run without the race detector. In the simulation and the model no two goroutines share anything, only seeds or searches run side by side. The scripts of
 # cmd/trireme start the program hundreds of times, which takes five times as long with it, and do one thing in each.
 no_race='lab/sim lab/sim/model cmd/trireme'

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 const (

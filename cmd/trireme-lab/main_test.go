@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 	"trireme/lab/testkit/script"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 	"trireme/lab/campaign"
 	"trireme/lab/rivals"
 )

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/adopt"
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/adopt"
+	"trireme/internal/ops/cli"
 )
 
 // adoptCmd is `trireme adopt`.

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/adopt"
-	"trireme/internal/cli"
+	"trireme/internal/ops/adopt"
+	"trireme/internal/ops/cli"
 )
 
 // TestPlanIsNarrow: long paths and lists of a server's settings do not make the table wide, and what matters of them is

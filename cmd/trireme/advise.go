@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/advise"
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/advise"
+	"trireme/internal/ops/cli"
 )
 
 // adviseCmd is `trireme advise`.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/backup"
-	"trireme/internal/cli"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/backup"
+	"trireme/internal/ops/cli"
 )
 
 // backupCmd is `trireme backup`.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/cli"
 )
 
 // certCmd is `trireme cert`. Show and renew work on the files of this host's node, whose daemon need not run; the

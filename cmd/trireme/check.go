@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/check"
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/check"
+	"trireme/internal/ops/cli"
 )
 
 // account is the flags of verbs that log in to the nodes' mysqlds.

@@ -14,7 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md again")
@@ -131,7 +131,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	reads := regexp.MustCompile(`Getenv\("(TRIREME_\w+)"\)`)
-	for _, pattern := range []string{"*.go", "../../internal/*/*.go"} {
+	for _, pattern := range []string{"*.go", "../../internal/*/*.go", "../../internal/*/*/*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatal(files, err)

@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/cli"
 )
 
 // completionCmd is `trireme completion`.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/setup"
 )
 
 // remote is the flags of every verb that talks to a cluster.

@@ -9,8 +9,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"trireme/internal/api"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/setup"
 )
 
 // TestHostPort: the port of a node that --api names without one.

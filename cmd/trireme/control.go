@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/cli"
 )
 
 // controlTimeout is for verbs that change something; the node gives up a little earlier and says why.

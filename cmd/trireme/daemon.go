@@ -8,11 +8,11 @@ import (
 	"os/signal"
 	"syscall"
 
+	"trireme/internal/access/vip"
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/guard"
+	"trireme/internal/base/config"
+	"trireme/internal/core/guard"
 	"trireme/internal/node"
-	"trireme/internal/vip"
 )
 
 // nodeCmd is `trireme node`.

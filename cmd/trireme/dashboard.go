@@ -6,7 +6,7 @@ import (
 	"net"
 	"strings"
 
-	"trireme/internal/dashboard"
+	"trireme/internal/control/dashboard"
 )
 
 // dashboardCmd is `trireme dashboard`.

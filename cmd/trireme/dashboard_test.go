@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/dashboard"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/pki"
+	"trireme/internal/control/dashboard"
+	"trireme/internal/ops/setup"
 )
 
 // TestDashboard: the link that the command prints logs in, once, and tells nothing of the token.

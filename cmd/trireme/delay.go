@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/gtid"
 )
 
 // delayCmd is `trireme delay`.

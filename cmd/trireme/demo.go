@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // demoCmd is `trireme demo`.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"trireme/internal/backup"
-	"trireme/internal/cli"
+	"trireme/internal/ops/backup"
+	"trireme/internal/ops/cli"
 )
 
 type backupDrillCmd struct {

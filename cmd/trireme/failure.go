@@ -3,15 +3,15 @@ package main
 import (
 	"syscall"
 
-	"trireme/internal/adopt"
-	"trireme/internal/alone"
+	"trireme/internal/access/alone"
 	"trireme/internal/api"
-	"trireme/internal/backup"
-	"trireme/internal/check"
-	"trireme/internal/cli"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node"
-	"trireme/internal/pki"
-	"trireme/internal/raftlog"
+	"trireme/internal/ops/adopt"
+	"trireme/internal/ops/backup"
+	"trireme/internal/ops/check"
+	"trireme/internal/ops/cli"
 )
 
 // usagef is a failure of the command line itself.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // forceCmd is `trireme force-quorum`.

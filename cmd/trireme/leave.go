@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // leaveCmd is `trireme leave`.

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/cli"
-	"trireme/internal/config"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/ops/cli"
 )
 
 // logCmd is `trireme log`.

@@ -12,7 +12,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
 )
 
 // TestLogDumpObjects: one object for each entry of the range, in order.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // Exit codes.

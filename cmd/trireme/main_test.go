@@ -17,11 +17,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/ha"
+	"trireme/internal/ops/cli"
+	"trireme/internal/ops/setup"
 	"trireme/lab/testkit/script"
 )
 

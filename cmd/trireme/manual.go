@@ -4,7 +4,7 @@ import (
 	_ "embed"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // manualCmd writes the manual from the same declarations that --help is printed from.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/mysqld"
 )
 
 type mysqlCmd struct {

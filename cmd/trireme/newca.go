@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/cli"
+	"trireme/internal/ops/setup"
 )
 
 // caPatience is for all nodes to take a step in a change of the CA.

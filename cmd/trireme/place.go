@@ -7,7 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"trireme/internal/backup"
+	"trireme/internal/ops/backup"
 )
 
 // placeFlags say how a backup is reached and read.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/dashboard"
+	"trireme/internal/control/dashboard"
+	"trireme/internal/ops/cli"
 )
 
 // reportCmd is `trireme report`.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/backup"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/backup"
 )
 
 // restoreCmd is `trireme restore`.

@@ -6,7 +6,7 @@ import (
 	"time"
 	_ "time/tzdata" // not every host has it
 
-	"trireme/internal/backup"
+	"trireme/internal/ops/backup"
 )
 
 // TestMoments: a time without a zone is this host's, and one that the zone has twice, or not at all, is refused.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/cli"
 )
 
 // configHistoryCmd is `trireme config history`.

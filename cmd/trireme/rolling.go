@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/rolling"
+	"trireme/internal/ops/cli"
+	"trireme/internal/ops/rolling"
 )
 
 // restartCmd is `trireme restart`.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 
-	"trireme/internal/alone"
+	"trireme/internal/access/alone"
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // routerCmd is `trireme router`.

@@ -16,9 +16,9 @@ import (
 	"strings"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/setup"
 )
 
 // nodeFlags describe a new node; what is not given has its default from docs/configuration.md.

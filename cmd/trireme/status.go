@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/dashboard"
+	"trireme/internal/control/dashboard"
+	"trireme/internal/ops/cli"
 )
 
 // statusCmd is `trireme status`.

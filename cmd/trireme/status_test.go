@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // TestStatusTellsOfLogs: whose log cannot be purged, one line for each reason.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/cli"
 )
 
 // whyNotCmd is `trireme why-not`.

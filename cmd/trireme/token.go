@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // tokenCmd is `trireme token`.

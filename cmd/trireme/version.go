@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // versionCmd is `trireme version`.

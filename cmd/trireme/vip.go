@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"trireme/internal/cli"
-	"trireme/internal/config"
-	"trireme/internal/vip"
+	"trireme/internal/access/vip"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/cli"
 )
 
 // vipCmd is `trireme vip`.

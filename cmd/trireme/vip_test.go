@@ -22,8 +22,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/guard"
-	"trireme/internal/vip"
+	"trireme/internal/access/vip"
+	"trireme/internal/core/guard"
 	"trireme/lab/needs"
 	"trireme/lab/wan"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // voidCmd is `trireme void`.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // shown is t with who has shown itself there.

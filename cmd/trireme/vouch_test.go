@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/setup"
 )
 
 // witness is a node that only says whom it takes for members, and notes the tokens that it gets.

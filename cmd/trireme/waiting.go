@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/cli"
+	"trireme/internal/ops/cli"
 )
 
 // A request that takes long is told about: at first, and then again and again.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // Principal is somebody who may ask.

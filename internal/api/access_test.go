@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // asks a server's handler over loopback, with a token.

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // Audited is a control verb that this node was asked for by somebody who may, and what became of it.

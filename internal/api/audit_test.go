@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // TestAudit: what was asked for is recorded where it was asked and where it was done, with who, from where and what

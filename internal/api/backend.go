@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // Leader is where requests for the leader go.

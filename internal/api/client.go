@@ -17,9 +17,9 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/transport"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 )
 
 // maxAnswer bounds what a client reads.

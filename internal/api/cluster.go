@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
 )
 
 // Roles as shown. A voter is a leader or a follower.

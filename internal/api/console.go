@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // Console is the cluster for pages that this node shows to people. The pages ask who looks, by Login and Holder, and

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // TestConsole: the pages of a follower show and do what the leader's would.

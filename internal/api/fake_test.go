@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

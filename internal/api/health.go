@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // healthCheck reports whether a node passes, and if not why. The request carries the parameters.

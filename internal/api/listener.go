@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/nbio"
+	"trireme/internal/base/nbio"
 )
 
 // sniffTimeout is how long a new connection may take to send its first byte.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 	"trireme/lab/needs"
 	"trireme/lab/wan"
 )

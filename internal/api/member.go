@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // MemberView is one node as the cluster sees it. A node that does not answer has state "down" and what the others know

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // hidden stands for what only those who have logged in see.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // quoting is a node that quotes what applications have written.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // PauseRequest switches automatic failover off.

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // ConfigHistoryView is what GET /config/history answers.

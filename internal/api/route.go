@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // Pace of GET /route.

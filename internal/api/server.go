@@ -20,7 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"trireme/internal/transport"
+	"trireme/internal/core/transport"
 )
 
 // Limits of the server.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // TokenRequest asks for a further token.

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
 )
 
 // The verbs: all that a cluster can be asked to change. This list is the only one: the server's paths and checks, what
@@ -67,7 +67,7 @@ var (
 	Revoked       = private[RevokedView]("/certificates/revoked", "What lost the cluster's trust.")
 	CA            = private[CAView]("/ca", "The CAs that the asked node trusts, and where a change of the CA is.")
 	// period has its own handler, and Client.Period. Its parameters, and what everybody may read, are told in
-	// internal/cli/views.go.
+	// internal/ops/cli/views.go.
 	period = private[PeriodView]("/period", "What the asked node has recorded between two times.")
 )
 

@@ -1,10 +1,10 @@
 package node
 
 import (
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/ackpath"
-	"trireme/internal/raftlog"
 )
 
 // ackHost is what the commit path sees of this node.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 )
 
 const (

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/certs"
 )
 

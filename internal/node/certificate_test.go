@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // TestRouterShowsItsOwnCertificate: the one that an operator gives, to clients that name a host too.

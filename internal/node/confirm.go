@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 )
 
 // confirmPatience bounds one question to the leader.

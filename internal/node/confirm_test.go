@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 )
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
-	"trireme/internal/raftlog"
 )
 
 // TestDamagedFiles: a file of the node that cannot be understood is named and left as it is, and another start would

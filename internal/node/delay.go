@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/gtid"
 )
 
 // A delayed learner (docs/ops/delayed.md): its raft log is like everybody's, and its feed hands transactions out late.

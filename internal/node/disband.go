@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/failpoint"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 )

@@ -10,10 +10,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 

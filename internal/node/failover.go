@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 )
 
 // A forced failover moves leadership without the leader's help: for a leader that is sick and not noticed, or gone

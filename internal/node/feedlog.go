@@ -4,10 +4,10 @@ import (
 	"context"
 	"sync"
 
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/mutant"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // feedLog shows the committed part of the raft log to the feed, or to one consumer of the change stream (S3).

@@ -7,8 +7,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // TestFeedGivesOnlyCommitted: what the log holds beyond the commit index is not shown to this node's mysqld, whatever

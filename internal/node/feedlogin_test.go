@@ -7,7 +7,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // TestFeedLogin: what all nodes share does not log in to a node's feed, which hands out the whole log.

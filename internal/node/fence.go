@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/failpoint"
-	"trireme/internal/ha"
-	"trireme/internal/mutant"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/lifecycle"
 )
 

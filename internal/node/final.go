@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/base/rule"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/recovery"
-	"trireme/internal/raftlog"
-	"trireme/internal/rule"
 )
 
 // ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 )
 
 // TestBrokenRuleIsLoggedByItsKey: what looks after daemons finds the rule by the key, whatever broke it; a disk that

@@ -3,8 +3,8 @@ package node
 import (
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/gossip"
 )

@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
+	"trireme/internal/core/dump"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // gate holds transactions of a delayed learner's feed back: until they are so old, or where an operator has stopped it

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // gateScene is a gate with a clock of the test.

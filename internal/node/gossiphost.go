@@ -1,8 +1,8 @@
 package node
 
 import (
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
-	"trireme/internal/transport"
 )
 
 // gossipHost is what gossip sees of this node.

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // What one writer does to all others: a transaction of many log entries, or DDL, is applied by every follower in one

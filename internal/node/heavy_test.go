@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // TestHeavyMeter: an estimate counts down, is never less than a tenth, and the next one rests on what was seen.

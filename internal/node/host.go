@@ -3,9 +3,9 @@ package node
 import (
 	"context"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
-	"trireme/internal/raftlog"
 )
 
 // host is what most organs see of this node. Each of them has a host of its own, with this in it.

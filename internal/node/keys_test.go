@@ -10,8 +10,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/config"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 )
 
 // TestKeysAreTakenUp: a running node uses a new key of its key file, and warns as long as it could not start again.

@@ -3,7 +3,7 @@ package node
 import (
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/internal/node/gossip"
 )
 

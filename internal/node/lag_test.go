@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/ledger"
+	"trireme/internal/core/ledger"
 )
 
 // TestLagCounts: what is not applied, and a mysqld that says nothing.

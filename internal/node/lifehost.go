@@ -5,8 +5,8 @@ import (
 	"net"
 	"strconv"
 
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 

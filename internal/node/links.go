@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/transport"
+	"trireme/internal/base/config"
+	"trireme/internal/core/transport"
 )
 
 // A link is slow when a round trip takes more than a third of the election timeout: heartbeats, votes and leases come

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/transport"
+	"trireme/internal/core/transport"
 )
 
 // A link is called slow when its round trips endanger elections, and good only when they are well below that.

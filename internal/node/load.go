@@ -10,9 +10,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
 )
 
 // Pace of the stopwatch.

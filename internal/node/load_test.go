@@ -14,13 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
-	"trireme/internal/pki"
-	"trireme/internal/raftlog"
-	"trireme/internal/router"
 )
 
 // entryStamped is an entry of one transaction that mysqld stamped at a time.

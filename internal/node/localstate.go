@@ -12,7 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
 )

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/access/router"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
-	"trireme/internal/router"
-	"trireme/internal/transport"
 )
 
 // newMetrics registers what a node shows at /metrics. Values are read when they are asked for: nothing is counted on

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ledger"
 	"trireme/internal/node/gossip"
 )
 

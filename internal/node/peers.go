@@ -5,8 +5,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/mutant"
-	"trireme/internal/transport"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/transport"
 )
 
 // up waits until the parts of the node are there; the transport accepts connections a moment before. false: the node

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/failpoint"
-	"trireme/internal/ha"
-	"trireme/internal/mutant"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it

@@ -6,9 +6,9 @@ import (
 
 	"go.etcd.io/raft/v3"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/lifecycle"
 )
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/reads"
 )

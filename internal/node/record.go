@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
-	"trireme/internal/recorder"
+	"trireme/internal/control/recorder"
+	"trireme/internal/core/ha"
 )
 
 // Pace of the recorder: docs/ops/report.md says what it costs.

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
-	"trireme/internal/ledger"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/recovery"
-	"trireme/internal/raftlog"
 )
 
 // releaseSays is what one node of a release said of itself, as this version reads it. It was written down when the

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
 )
 
 // TestRestartBeforeTheFirstEntry: a node that joined and is started again before its first entry arrived has an empty

@@ -6,9 +6,9 @@ import (
 	"reflect"
 	"sync"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/router"
+	"trireme/internal/base/config"
 )
 
 // routeNews tells those who follow this node's view from elsewhere that it has changed.

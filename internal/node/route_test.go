@@ -3,10 +3,10 @@ package node
 import (
 	"testing"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/internal/node/gossip"
-	"trireme/internal/router"
 )
 
 // TestRouteNews: who waits hears of each change, and of nothing else.

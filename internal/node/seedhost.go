@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"trireme/internal/api"
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/seeding"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/lifecycle"
 )
 

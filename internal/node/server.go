@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
 )

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/router"
 )
 
 // sessionOutcomes is what this node's router asks about sessions that have lost their server.

@@ -8,12 +8,12 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/membership"
-	"trireme/internal/pki"
-	"trireme/internal/raftlog"
-	"trireme/internal/transport"
 )
 
 // TestFetchHoldsNobodyUp: while another node takes its time to answer with newer settings, a change of the settings

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 )
 

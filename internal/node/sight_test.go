@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/gossip"
 )
 

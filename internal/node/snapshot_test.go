@@ -6,8 +6,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // TestSnapshotIsItsOwnBoundary: the ledger goes on behind the snapshot that it is told of, although the log was

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
 )
 
 // Free space below which a node should not lead, and above which it may again; of the raft log's disk, besides the next

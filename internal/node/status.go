@@ -10,14 +10,14 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/failpoint"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/reads"
-	"trireme/internal/router"
 )
 
 // myStatus is what this node tells the others.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/membership"
 )
 

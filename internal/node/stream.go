@@ -7,10 +7,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"trireme/internal/config"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // streamServerID stands in events of the change stream that are in no log.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
-	"trireme/internal/router"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 )
 
 // Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever

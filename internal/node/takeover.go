@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ledger"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
 )
 

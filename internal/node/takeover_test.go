@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 func TestPhases(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 )
 
 // testDir is what the directory of a node of a test says.

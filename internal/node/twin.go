@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/transport"
+	"trireme/internal/core/transport"
 )
 
 // twinShown is for how long a node that ran twice is warned of.

@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 )

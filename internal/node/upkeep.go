@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/lifecycle"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 )
 
 // TestAskingChangesNothing: a view that an operator, a scrape of the metrics or another task asks for takes note of

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"trireme/internal/access/vip"
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/vip"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
 )
 
 // readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not

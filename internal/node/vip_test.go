@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/access/vip"
 	"trireme/internal/api"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/vip"
 )
 
 var (

@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // TestRaftWithoutMySQL: a node whose mysqld does not run, and never may again, has its log and its vote: whoever leads

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/systemd"
+	"trireme/internal/base/systemd"
 )
 
 // watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/systemd"
+	"trireme/internal/base/systemd"
 )
 
 // TestWatchdogIsFedOnProof: each look that the node passes feeds the manager once, one that it fails does not, and

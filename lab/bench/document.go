@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 	"trireme/lab/report"
 	"trireme/lab/rivals"
 )

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )

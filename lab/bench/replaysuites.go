@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/report"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/report"
 	"trireme/lab/rivals"
 )

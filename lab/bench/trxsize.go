@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )

@@ -77,5 +77,5 @@ func (b Build) toNobody(state string) string {
 	return unmade + ", so it does not know its commit path: what it records in " + state + " will count for none."
 }
 
-// mutant reports whether the program breaks a rule on purpose (internal/mutant).
+// mutant reports whether the program breaks a rule on purpose (internal/base/mutant).
 func (b Build) mutant() bool { return strings.Contains(b.Tags, "mutant") }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/rivals"
 	"trireme/lab/verify"
 	"trireme/lab/wan"

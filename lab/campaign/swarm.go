@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"trireme/internal/config"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 )
 
 // swarm is what a seed chooses of a system's shape and faults, so that campaigns meet combinations that no person would

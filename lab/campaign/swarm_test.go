@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 )
 
 func draw(t *testing.T, o Options) Options {

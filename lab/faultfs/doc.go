@@ -22,7 +22,7 @@
 // name in their order. With Journaled they happen in one order, any fsync confirms all before it, and a power loss
 // keeps a first part of the others: the least that ext4 does.
 //
-// The log (internal/raftlog) is tested with Posix. mysqld needs Journaled: 9.7 does not fsync the directory in which it
+// The log (internal/core/raftlog) is tested with Posix. mysqld needs Journaled: 9.7 does not fsync the directory in which it
 // makes a new binary log, nor that of a new schema's directory. With Posix even a server with sync_binlog = 1 and
 // innodb_flush_log_at_trx_commit = 1 loses its last commit, or does not start: "File './binlog.000005' not found",
 // "Could not find any file associated with the tablespace ID".
@@ -31,7 +31,7 @@
 // so that a disk that has a cache may tear a page and its copy, and InnoDB ends with "Assertion failure: buf0dblwr.cc".
 // With innodb_flush_method = fsync it comes through without NoCache. Nothing else of it has to be set otherwise:
 // O_DIRECT, native AIO, sockets and locks work. With NoCache somebody else has to fsync doublewrite files that mysqld
-// has just made (internal/mysqld does), or copies in them are lost with the file's length.
+// has just made (internal/mysql/mysqld does), or copies in them are lost with the file's length.
 //
 // Nothing is written back with time: what is not fsynced stays in danger until there is too much of it (64 MiB of one
 // file, 10,000 names).

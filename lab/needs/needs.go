@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 	"trireme/lab/wan"
 )
 

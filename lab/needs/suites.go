@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 )
 
 // SuitesDir is a folder with MySQL's own test scripts and the programs that run them.

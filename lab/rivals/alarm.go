@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 )
 
 // Watched is a Breakable whose processes report when one of their own rules is broken. A process that ends is started

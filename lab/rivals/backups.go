@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/check"
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/check"
+	"trireme/internal/ops/demo"
 	"trireme/lab/poll"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/poll"
 	"trireme/lab/wan"
 )

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // behindGTID counts the transactions of the leaders' gtid_executed that the worst of the replicas has not executed.

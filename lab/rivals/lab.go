@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/datacache"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/datacache"
+	"trireme/internal/mysql/mysqld"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 	"trireme/lab/poll"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 )
 
 // TestGroup looks at what performance_schema, off in comparisons, tells of a group, and restarts a member of it.

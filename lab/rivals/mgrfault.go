@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 	"trireme/lab/poll"
 	"trireme/lab/verify"
 )

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/demo"
 	"trireme/lab/poll"
 	"trireme/lab/verify"
 )

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"syscall"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 	"trireme/lab/poll"
 	"trireme/lab/verify"
 )

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 	"trireme/lab/poll"
 )
 

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"syscall"
 
-	"trireme/internal/demo"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
 	"trireme/lab/poll"
 	"trireme/lab/verify"

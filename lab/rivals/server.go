@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/poll"
 	"trireme/lab/verify"
 )

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
 	"trireme/lab/wan"
 )

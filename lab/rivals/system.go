@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/faultfs"
 	"trireme/lab/verify"
 	"trireme/lab/wan"

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
 	"trireme/lab/verify"
 	"trireme/lab/wan"

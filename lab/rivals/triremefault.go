@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/verify"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // TestBrokenIsNoticed: nodes that break a promise are found out, by the rule that names it.

@@ -9,8 +9,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 )
 
 // checks is what the world knows of everything that ever happened, and the promises that it holds the nodes to.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // TestCommitShownByAFollower: an entry that one node alone has on its disk is not committed, also where the first to

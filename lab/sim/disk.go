@@ -8,8 +8,8 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/raftlog"
-	"trireme/internal/raftlog/memfs"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/core/raftlog/memfs"
 )
 
 var (

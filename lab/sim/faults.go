@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/raftlog/memfs"
+	"trireme/internal/core/raftlog/memfs"
 )
 
 // plan is the schedule of a run. It is drawn from the seed alone, so that a part of it can be left out.

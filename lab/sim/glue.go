@@ -9,13 +9,13 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
 	"trireme/lab/sim/fakemysql"
 )

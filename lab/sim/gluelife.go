@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // startServer is node.startServer.

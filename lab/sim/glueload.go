@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/gtid"
 	"trireme/lab/sim/fakemysql"
 )
 

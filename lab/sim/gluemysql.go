@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
 

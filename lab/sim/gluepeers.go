@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // peerState is another node as its last status showed it.

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // Patience, as in package node; promoteLimit is a day there.

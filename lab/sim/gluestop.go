@@ -3,7 +3,7 @@ package sim
 import (
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 	"trireme/internal/node/lifecycle"
 )
 

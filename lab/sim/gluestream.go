@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // load is the work that clients give to the cluster, when no other Top brings its own.

@@ -5,7 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/transport"
+	"trireme/internal/core/transport"
 )
 
 // network is what lies between the nodes. Faults add to it and take away what they added, so several can be in force at

@@ -9,8 +9,8 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 )
 
 // Top is what runs above consensus on one machine; see the package comment. It lives as long as the machine's disk.

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"trireme/internal/consensus"
-	"trireme/internal/transport"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/transport"
 )
 
 // Options shape a run. The zero value is the usual one: everything is drawn from the seed.

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/mutant"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 	"trireme/lab/sim/fakemysql"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/transport"
+	"trireme/internal/core/transport"
 )
 
 // Times of the cluster that is simulated. Those of a real one are longer by the same factor.

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqlwire"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqlwire"
 	"trireme/lab/poll"
 	"trireme/lab/verify"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/binlog"
+	"trireme/internal/mysql/binlog"
 )
 
 // TestLogReader: rows, statements and XA transactions are read from the events that a mysqld writes. Tables that no

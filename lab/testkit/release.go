@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 	"trireme/lab/needs"
 )
 

@@ -16,9 +16,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/datacache"
-	"trireme/internal/demo"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/datacache"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 )
 

@@ -42,7 +42,7 @@
 // One statement per database operation and one round trip per statement, prepared once per connection: what
 // sysbench-tpcc and tpcc-mysql send, no stored procedures, no batches. The client computes little and formats nothing,
 // because it shares its cores with the servers it measures: it uses the driver without database/sql, sockets without
-// the scheduler's bookkeeping (internal/nbio), and prepared statements, which cost both sides less than text.
+// the scheduler's bookkeeping (internal/base/nbio), and prepared statements, which cost both sides less than text.
 //
 // # Conflicts
 //

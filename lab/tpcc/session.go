@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/nbio"
+	"trireme/internal/base/nbio"
 )
 
 const (

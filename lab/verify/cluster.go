@@ -3,7 +3,7 @@ package verify
 import (
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // Login says where sessions connect and as whom.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/demo"
 )
 
 // Endpoint is a direct connection to one data node's mysqld.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"testing"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // at is what nodes have executed; node a is the first one of the cluster, b the second, and so on.

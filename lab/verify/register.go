@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // registerPart reads, writes and compares-and-sets rows of one value each, one autocommit statement at a time through

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // session is one client connection that is made again after every error, as an application would.

@@ -29,7 +29,7 @@ const (
 )
 
 // shows are packages of a daemon that only show: a new chart takes no count of faults away.
-var shows = []string{"internal/dashboard", "internal/recorder"}
+var shows = []string{"internal/control/dashboard", "internal/control/recorder"}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

@@ -22,8 +22,8 @@ func TestCommitPath(t *testing.T) {
 		folders[filepath.Dir(f)] = true
 	}
 	for _, want := range []string{
-		begin, "internal/node/lifecycle", "internal/node/ackpath", "internal/consensus", "internal/raftlog", "internal/dump",
-		"internal/ledger", "internal/mysqld", "internal/transport", "internal/ha", "internal/guard", "internal/router",
+		begin, "internal/node/lifecycle", "internal/node/ackpath", "internal/core/consensus", "internal/core/raftlog", "internal/core/dump",
+		"internal/core/ledger", "internal/mysql/mysqld", "internal/core/transport", "internal/core/ha", "internal/core/guard", "internal/access/router",
 	} {
 		if !folders[want] {
 			t.Errorf("%s is not on the commit path", want)
@@ -59,18 +59,18 @@ func TestDigest(t *testing.T) {
 	}
 	const node = "internal/node/node.go"
 	first := map[string]string{
-		"go.mod":                       "module trireme\n\ngo 1.24\n",
-		daemon:                         "package main\n",
-		node:                           "package node\n\nimport (\n\t_ \"trireme/internal/dashboard\"\n\t_ \"trireme/internal/log\"\n)\n\nfunc f() { g() }\nfunc g() {}\n",
-		"internal/log/log.go":          "package log\n\nimport _ \"embed\"\n\n//go:embed text\nvar text string\n",
-		"internal/log/text":            "a\n",
-		"internal/dashboard/page.go":   "package dashboard\n\nimport _ \"trireme/internal/chart\"\n",
-		"internal/chart/chart.go":      "package chart\n",
-		"internal/elsewhere/verb.go":   "package elsewhere\n",
-		"internal/log/log_other.go":    "//go:build other\n\npackage log\n",
-		"internal/node/node_test.go":   "package node\n",
-		"internal/log/log_windows.go":  "package log\n",
-		"internal/elsewhere/x_test.go": "package elsewhere\n",
+		"go.mod":                             "module trireme\n\ngo 1.24\n",
+		daemon:                               "package main\n",
+		node:                                 "package node\n\nimport (\n\t_ \"trireme/internal/control/dashboard\"\n\t_ \"trireme/internal/log\"\n)\n\nfunc f() { g() }\nfunc g() {}\n",
+		"internal/log/log.go":                "package log\n\nimport _ \"embed\"\n\n//go:embed text\nvar text string\n",
+		"internal/log/text":                  "a\n",
+		"internal/control/dashboard/page.go": "package dashboard\n\nimport _ \"trireme/internal/chart\"\n",
+		"internal/chart/chart.go":            "package chart\n",
+		"internal/elsewhere/verb.go":         "package elsewhere\n",
+		"internal/log/log_other.go":          "//go:build other\n\npackage log\n",
+		"internal/node/node_test.go":         "package node\n",
+		"internal/log/log_windows.go":        "package log\n",
+		"internal/elsewhere/x_test.go":       "package elsewhere\n",
 	}
 	of := func() string {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestDigest(t *testing.T) {
 		{"a new file", "internal/log/new.go", "package log\n\nvar x int\n", true},
 		{"an embedded file", "internal/log/text", "b\n", true},
 		{"assembly", "internal/log/log_amd64.s", "// nothing\n", true},
-		{"what only shows", "internal/dashboard/page.go", "package dashboard\n", false},
+		{"what only shows", "internal/control/dashboard/page.go", "package dashboard\n", false},
 		{"what that alone needs", "internal/chart/chart.go", "package chart\n\nvar x int\n", false},
 		{"a package of no daemon", "internal/elsewhere/verb.go", "package elsewhere\n\nvar x int\n", false},
 		{"the version of Go", "go.mod", "module trireme\n\ngo 1.23\n", true},

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/pki"
+	"trireme/internal/base/pki"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // TestSplittingAlone: routers without a node split statements, and keep levels and tokens, as those of nodes do: own

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 )
 
 // A client is a program of clients/ (or this test binary) that is run in two ways.

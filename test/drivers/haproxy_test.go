@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // TestHAProxy runs the configuration of docs/balancers.md: 3306 leads to the leader and 3307 to a follower, also after

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/demo"
-	"trireme/internal/mysqlwire"
+	"trireme/internal/mysql/mysqlwire"
+	"trireme/internal/ops/demo"
 )
 
 // What a node's router is to hold, and the memory that its whole daemon may take with it.

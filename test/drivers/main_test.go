@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 )
 
 // program beside mysqld, such as mysql or mysqldump.

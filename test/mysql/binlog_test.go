@@ -10,13 +10,13 @@ import (
 	"trireme/lab/testkit"
 )
 
-const binlogSamples = "../../internal/binlog/testdata"
+const binlogSamples = "../../internal/mysql/binlog/testdata"
 
-var update = flag.Bool("update", false, "write the samples of internal/binlog")
+var update = flag.Bool("update", false, "write the samples of internal/mysql/binlog")
 
 // TestUpdateBinlogSamples writes the samples that package binlog is tested with, when it is asked to:
 //
-//	go test ./test/mysql -run TestUpdateBinlogSamples -update && go test ./internal/binlog -run TestGolden -update
+//	go test ./test/mysql -run TestUpdateBinlogSamples -update && go test ./internal/mysql/binlog -run TestGolden -update
 //
 // It runs testdata/scripts/*.sql there on a server, each from RESET BINARY LOGS AND GTIDS on. For every binary log file
 // of a script it keeps the file as SCRIPT-N.binlog, and what SHOW BINLOG EVENTS says about it as SCRIPT-N.events.

@@ -11,9 +11,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )
@@ -217,7 +217,7 @@ func withoutFiller(text string) string {
 
 // TestMysqlbinlogRefusesEncrypted: it says what the file is, instead of printing nothing.
 func TestMysqlbinlogRefusesEncrypted(t *testing.T) {
-	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "raftlog", "testdata",
+	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "core", "raftlog", "testdata",
 		"encrypted", "v1", "0000000000000001.log")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "encrypted") {
 		t.Errorf("%v: %s", err, out)

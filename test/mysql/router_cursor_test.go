@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqlwire"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/mysql/mysqlwire"
 	"trireme/lab/testkit"
 )
 

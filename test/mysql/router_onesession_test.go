@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqlwire"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/mysql/mysqlwire"
 )
 
 // routerOneSession compares a session on the splitting port, which uses two sessions of the server, with one on a

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqlwire"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/mysql/mysqlwire"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 )
 
 // routerPasses is a real server behind the router: whatever the protocol has to offer goes through, because nothing is

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqlwire"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/mysql/mysqlwire"
 )
 
 // watchedReads counts what is asked.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 )
 
 // routerSessions is a real server behind a router that follows sessions: everything goes through as it does without,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/router"
 )
 
 // oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/router"
+	"trireme/internal/access/router"
 	"trireme/lab/testkit"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqlwire"
-	"trireme/internal/router"
+	"trireme/internal/access/router"
+	"trireme/internal/mysql/mysqlwire"
 )
 
 // grow makes the session's state so many bytes longer.

@@ -20,11 +20,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/mysqlwire"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/mysqlwire"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/setup"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/ha"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/setup"
 	"trireme/lab/testkit"
 )
 

@@ -20,8 +20,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/setup"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/setup"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

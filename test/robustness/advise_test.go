@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"trireme/internal/advise"
+	"trireme/internal/ops/advise"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

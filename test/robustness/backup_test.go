@@ -19,11 +19,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/backup"
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/backup"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/backup"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/backup"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/check"
-	"trireme/internal/demo"
+	"trireme/internal/ops/check"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/demo"
 )
 
 // debeziumSettings are docs/change-stream.md's, but for the address, the account and the files.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 )

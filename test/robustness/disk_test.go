@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

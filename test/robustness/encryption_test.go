@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 

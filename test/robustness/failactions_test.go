@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/failpoint"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

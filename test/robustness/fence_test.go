@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // TestFenceReleasesNobody: a leader that hears nothing from the others any more fences itself. Whoever waits for an

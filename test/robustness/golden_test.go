@@ -21,12 +21,12 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/setup"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

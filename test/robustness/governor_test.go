@@ -13,8 +13,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/bench"
 	"trireme/lab/verify"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

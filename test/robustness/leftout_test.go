@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 	"trireme/lab/wan"
 )
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"

@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/ha"
-	"trireme/internal/pki"
-	"trireme/internal/setup"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/ha"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/setup"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

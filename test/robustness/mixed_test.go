@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"

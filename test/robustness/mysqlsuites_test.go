@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/mysqld"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/ops/demo"
 )
 
 // TestOutcome kills the leader's daemon, and mysqld with it, between a commit and its answer. What both survivors say

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // TestCurrentReads: a follower that has applied a read index taken anywhere shows all that was answered before, one

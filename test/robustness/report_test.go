@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/recorder"
+	"trireme/internal/control/recorder"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/rolling"
+	"trireme/internal/ops/demo"
+	"trireme/internal/ops/rolling"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 )
 

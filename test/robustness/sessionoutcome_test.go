@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 

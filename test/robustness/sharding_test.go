@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 )
 
 // shardRules is docs/ops/scale-out.md's, for the addresses of two groups.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 

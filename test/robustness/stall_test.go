@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 

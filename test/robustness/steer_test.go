@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/demo"
+	"trireme/internal/ops/demo"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 )

@@ -18,10 +18,10 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
-	"trireme/internal/demo"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 )
 
 // TestTwoAtOnce: two nodes are added before either is a member, and operators ask for the same from two terminals,

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/wan"
 )

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/dashboard"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/control/dashboard"
+	"trireme/internal/ops/demo"
 	"trireme/lab/browser"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/demo"
+	"trireme/internal/base/config"
+	"trireme/internal/ops/demo"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"

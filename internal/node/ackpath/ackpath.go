@@ -19,12 +19,12 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/failpoint"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 )
 
 // Leading is the mysqld that runs here.

@@ -9,13 +9,13 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/binlog"
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // testHost is node 1 with a mysqld of incarnation 3 that serves in term 7.

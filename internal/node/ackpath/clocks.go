@@ -3,8 +3,8 @@ package ackpath
 import (
 	"time"
 
-	"trireme/internal/binlog"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
 )
 
 // SetClocks takes what to add to each member's time of day for this host's. The path keeps the map.

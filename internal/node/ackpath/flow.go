@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/raftlog"
 )
 
 // flowQuiet is for how long commits have not been slowed when that is said.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
 )
 
 // TestRulesAreTakenOver: a new leader goes on with what the leader before had suspended, in its words, and asks for the

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // auditBytes is the size from which audit.log becomes audit.log.1, in whose place it is.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/consensus"
+	"trireme/internal/core/consensus"
 )
 
 // TestOrdersAreInTheHistory: what was ordered, and by whom; once, by the leader, and not what was refused or only

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 	"trireme/internal/node/gossip"
-	"trireme/internal/pki"
 )
 
 // ReqCAKey is a request between daemons: the digest of a CA; answered with that CA's key, as far as the node has it.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 	"trireme/internal/node/gossip"
-	"trireme/internal/pki"
 )
 
 // twoCAs is a node that trusts another CA, too.

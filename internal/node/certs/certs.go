@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/consensus"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
-	"trireme/internal/pki"
 )
 
 // MySQL is the mysqld that runs here.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/core/consensus"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
-	"trireme/internal/pki"
 )
 
 // testHost is node 1 of db1, db2 and db3, whose mysqld does not run.

@@ -3,7 +3,7 @@ package certs
 import (
 	"testing"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 	"trireme/internal/node/gossip"
 )
 

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/mysqld"
 )
 
 // ReqClone is a request between daemons without a body; answered with the present login of trireme_clone

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // TestCloneLoginIsForMembers: a node that is to leave, or whose certificates are revoked, does not get the password

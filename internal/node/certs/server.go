@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/mysqld"
+	"trireme/internal/mysql/mysqld"
 )
 
 // A router must know a member's mysqld before it tells it a password. Each node therefore says by which certificate its

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/mysqld"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/mysqld"
 )
 
 // TestServerCertIsRenewed: mysqld gets a certificate at the start, the same at the next, another one when it is

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 const minTokenLife = time.Minute

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ledger"
-	"trireme/internal/transport"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/transport"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
-	"trireme/internal/transport"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 )
 
 // testHost is db1 of db1, db2 and db3.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // Peers are the other members that were heard of, by raft id. It never changes.

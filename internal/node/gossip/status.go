@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // Status is what each daemon tells all others, at every change that they wait for and a few times a second.

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // maxGTIDEvent bounds a GTID event, in bytes: the longest one, with a tag, has less than 200. A longer one is damage,

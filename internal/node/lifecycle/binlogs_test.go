@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"trireme/internal/binlog"
+	"trireme/internal/mysql/binlog"
 	"trireme/lab/heap"
 )
 

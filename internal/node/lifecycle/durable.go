@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"context"
 
-	"trireme/internal/failpoint"
+	"trireme/internal/base/failpoint"
 )
 
 // KeepDurable moves the durable index (S8): what is applied is noted first, then InnoDB's redo log is flushed, then the

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/failpoint"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mutant"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
-	"trireme/internal/sqlkind"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/mysql/sqlkind"
 )
 
 // ErrStillFed: replication that an earlier judgement of this life has begun does not end. Such a life cannot be judged

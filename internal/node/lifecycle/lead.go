@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/mutant"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/mutant"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // BeginLead starts the dump after this life's prelude: what it logged while it followed (local statements,

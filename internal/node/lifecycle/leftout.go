@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // mysqld's applier may leave a transaction out (docs/mysql.md): it stands between others that are executed, no worker

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // TestLeftOut: a transaction counts as left out when it has stood between executed ones for a time, and no worker was

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"trireme/internal/failpoint"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // Life is one incarnation of mysqld, from its start to its death.

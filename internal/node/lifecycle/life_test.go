@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
-	"trireme/internal/run"
+	"trireme/internal/base/run"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // member is a node of a test: it keeps its state in memory, and its mysqld is a fake. Methods that a test does not need

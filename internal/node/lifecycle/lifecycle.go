@@ -23,12 +23,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
-	"trireme/internal/run"
+	"trireme/internal/base/run"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // Limits of waits.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // LimitTransactions puts transaction_refuse in force, if it still may once it is its turn; 0 takes it back.

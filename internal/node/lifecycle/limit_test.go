@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // TestTrxLimit: a limit whose turn comes when the node leads no more is not put in force, and one that may be in force

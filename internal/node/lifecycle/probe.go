@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
-	"trireme/internal/run"
+	"trireme/internal/base/run"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqld"
 )
 
 // How long what should go on may stand still before it counts as stuck.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqld"
 )
 
 // TestProbe: what stands still is found after its limit and not before, and what only waits for something else is not.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"trireme/internal/ha"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/mysqld"
 )
 
 // Pauses before the next attempt.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/ha"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/mysqld"
 )
 
 // A mysqld that dies at every start is not waited for in silence: status and why-not name the way out, once it is clear

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // Serving is what a member's mysqld serves: whether it takes writes, in which term, and what becomes of it. The zero

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // A step with a limit of its own, longer than the lease, gives mysqld no time beyond the lease; nor does it end the

@@ -1,6 +1,6 @@
 package lifecycle
 
-import "trireme/internal/ha"
+import "trireme/internal/core/ha"
 
 // Status is this member's mysqld at one moment: how far recovery has come, and what it serves.
 type Status struct {

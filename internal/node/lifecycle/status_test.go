@@ -3,7 +3,7 @@ package lifecycle
 import (
 	"testing"
 
-	"trireme/internal/ha"
+	"trireme/internal/core/ha"
 )
 
 // TestBegin: an action of the policy is begun if it still stands, and once.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/failpoint"
-	"trireme/internal/gtid"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // One machine closes the writes of a life, whatever the reason:

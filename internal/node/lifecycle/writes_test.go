@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqld"
 )
 
 // A mysqld that was asked to open writes and did not answer is not drained: whatever it is asked next, it may still

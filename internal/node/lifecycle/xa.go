@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
-	"trireme/internal/sqlkind"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
+	"trireme/internal/mysql/sqlkind"
 )
 
 // ownXA are the prepared XA transactions whose end this life's mysqld logs, so that they are not adopted: what a

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // xaWatch follows the prepared XA transactions of a follower's mysqld: what the log has prepared and not ended, mysqld

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/ledger"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 )
 
 // What the log has prepared and not ended has to be prepared in mysqld, as soon as it is executed there.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 )
 
 // Where a node is reached its own file says; the others know it by its record in the cluster settings. When the two

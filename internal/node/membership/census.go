@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/ledger"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ledger"
 )
 
 // Limits of changes of the membership.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/ledger"
+	"trireme/internal/core/ledger"
 )
 
 // testCensus reads "1 2 3- 4l 5L": voters with healthy data, - one that is down, ? one whose data is not ready, l a

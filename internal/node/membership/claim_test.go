@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
 )
 
 // TestJoinTokenIsForOneKey: who has seen a token cannot use it behind its holder, who may repeat what was not answered.

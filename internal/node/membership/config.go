@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // maxPause bounds `trireme pause --for`: longer than a maintenance, shorter than forgetting about it.

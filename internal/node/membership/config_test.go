@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 func TestRollbackRefused(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
-	"trireme/internal/pki"
+	"trireme/internal/base/config"
+	"trireme/internal/base/pki"
+	"trireme/internal/mysql/gtid"
 )
 
 // Life of a join token.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // TestCheckBrought: data joins only if it is exactly what the cluster began with.

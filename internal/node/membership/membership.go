@@ -16,10 +16,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
-	"trireme/internal/raftlog"
 )
 
 // Requests between daemons.

@@ -16,11 +16,11 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/ledger"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
-	"trireme/internal/raftlog"
 )
 
 // testHost is db1. What a test does not need is not there.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // A name that was made a moment ago may not be known everywhere yet, so the leader tries for a while.

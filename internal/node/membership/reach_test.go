@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // TestReaches: a node that asks to join is taken where each of its addresses leads to what says its word. A logger

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/failpoint"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 )
 
 // Limits of changes of the cluster settings.

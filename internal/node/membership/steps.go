@@ -9,9 +9,9 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/failpoint"
+	"trireme/internal/base/config"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/core/consensus"
 )
 
 // standing is a member's record together with what the leader knows of the node.

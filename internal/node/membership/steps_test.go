@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // testStandings reads members such as "1v 2V- 3l+": the id; v voter, l learner, n not there in raft's membership;

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 )
 
 // CheckTerm refuses what was asked for in view of an older term.

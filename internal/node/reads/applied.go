@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // appliedWaits are those who wait until one mysqld has applied an index. One goroutine follows that mysqld for all of

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 )
 
 // AFTER's live set. The leader says which data nodes count as live. A write at AFTER waits for those; a read at AFTER

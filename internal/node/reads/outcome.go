@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/raftlog"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // outcomes answers what became of the commits that were under way when a leader was lost. After a failover many ask at

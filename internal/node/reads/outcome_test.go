@@ -11,10 +11,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
-	"trireme/internal/raftlog/memfs"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/core/raftlog/memfs"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // outcomeLog is a node's log that grows by hand: node 1 leads with incarnation 3 in term 7.

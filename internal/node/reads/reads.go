@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/ask"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
+	"trireme/internal/base/ask"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
-	"trireme/internal/raftlog"
 )
 
 // Requests between daemons.

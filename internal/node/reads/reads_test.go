@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
-	"trireme/internal/raftlog"
 )
 
 // testHost is node 2 of db1, db2 and the logger db3.

@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
 )
 
 // Limits of a force-quorum.

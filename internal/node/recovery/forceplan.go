@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/mysql/gtid"
 )
 
 // Survey is what a survivor says of itself for a force-quorum.

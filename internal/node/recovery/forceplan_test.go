@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
+	"trireme/internal/base/config"
 )
 
 // forceCluster has voters db1 to db3, a logger db4 that votes, a learner db5, and db6, which never started.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
-	"trireme/internal/raftlog"
-	"trireme/internal/transport"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
+	"trireme/internal/mysql/gtid"
 )
 
 // State is what a node knows of generations besides the cluster settings, in generation.json: written whole and

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/raftlog"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 )
 
 // ReqSurvey is a request between daemons. Its body says whether to hold still (JSON bool); answered with a Survey.

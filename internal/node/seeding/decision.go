@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
+	"trireme/internal/base/config"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
 )

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/gtid"
+	"trireme/internal/base/config"
+	"trireme/internal/mysql/gtid"
 )
 
 // TestTakeVoids: a decision is written down before mysqld is fed. Data that has the transaction already does not

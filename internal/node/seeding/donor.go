@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
 	"trireme/internal/node/lifecycle"
 )
 

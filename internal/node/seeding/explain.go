@@ -5,12 +5,12 @@ import (
 	"errors"
 
 	"trireme/internal/api"
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/raftlog"
 )
 
 // explain decodes what could not be applied.

@@ -11,17 +11,17 @@ import (
 	"testing"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/gtid"
-	"trireme/internal/ha"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/base/run"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
-	"trireme/internal/raftlog"
-	"trireme/internal/run"
 )
 
 // member is db1 of db1, db2 and db3, without a mysqld and with all that a Seeding needs of the rest. The others are

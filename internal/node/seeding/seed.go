@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/failpoint"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/failpoint"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 )
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/ha"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/core/ha"
+	"trireme/internal/mysql/mysqld"
 )
 
 // TestSeedingTellsWhy: while there is nothing to copy from, a node still says why its data has to be replaced, and

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/config"
-	"trireme/internal/consensus"
-	"trireme/internal/dump"
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
-	"trireme/internal/mysqld"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
-	"trireme/internal/raftlog"
 )
 
 // Requests between daemons.

@@ -1,8 +1,8 @@
 package fakemysql
 
 import (
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // Dump is a semi-sync replica's connection.

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // FlushMode is innodb_flush_log_at_trx_commit.

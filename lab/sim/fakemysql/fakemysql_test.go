@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // The sections named here are those of MYSQL-FACTS.md: what releases a waiting commit (2), the dump stream (3),

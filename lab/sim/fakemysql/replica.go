@@ -3,7 +3,7 @@ package fakemysql
 import (
 	"fmt"
 
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/gtid"
 )
 
 // Receive takes one whole transaction from the feed into the relay log. What is executed or there already is skipped by

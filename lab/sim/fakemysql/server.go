@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
 )
 
 // Pos is a position in the binary log.

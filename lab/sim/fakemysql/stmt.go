@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"trireme/internal/binlog"
-	"trireme/internal/gtid"
-	"trireme/internal/sqlkind"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/sqlkind"
 )
 
 // Kind is what a statement does.

@@ -1,8 +1,8 @@
 package model
 
 import (
-	"trireme/internal/gtid"
-	"trireme/internal/ledger"
+	"trireme/internal/core/ledger"
+	"trireme/internal/mysql/gtid"
 )
 
 // The decisions of the real node: package ledger. A question is asked once and remembered, since the search comes by it

@@ -1,0 +1,347 @@
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/base/nbio"
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/mysqlwire"
+)
+
+// Log is the part of the raft log that a feed reads. Nothing above the commit index is ever asked for or may be given
+// (S3). All methods but Committed are called from one goroutine at a time.
+type Log interface {
+	// FirstIndex is the lowest index that Read can give.
+	FirstIndex() uint64
+	// Committed is the commit index as this node knows it.
+	Committed() uint64
+	// WaitCommitted returns when Committed() >= index, or ctx's error.
+	WaitCommitted(ctx context.Context, index uint64) error
+	// Read returns consecutive entries from index from on, at least one, none above to, about maxBytes of data.
+	// It fails with ErrPurged when from lies below FirstIndex.
+	Read(ctx context.Context, from, to uint64, maxBytes int) ([]Entry, error)
+	// SeekGTID returns the index of the first entry that holds a transaction not in set (of its first chunk, for one in
+	// chunks), or one past the commit index; and the FORMAT_DESCRIPTION event in force there, nil when none is. It
+	// fails with ErrPurged when that entry is gone.
+	SeekGTID(set gtid.Set) (index uint64, fde []byte, err error)
+}
+
+// Entry is a raft entry. Data is meta | events, or empty for an entry that raft made for itself; it is not changed and
+// not kept.
+type Entry struct {
+	Index, Term uint64
+	Data        []byte
+}
+
+// FeedConfig says where to serve, whom, and as whom.
+type FeedConfig struct {
+	// Listen is a TCP address; "127.0.0.1:0" takes a free port. A receiver cannot use a unix socket.
+	Listen string
+	// User and Password of the one account.
+	User, Password string
+	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose they
+	// are.
+	UID int
+	// ServerID and ServerUUID are the source's, towards the receiver: they must differ from its own (error 13117),
+	// and ServerID from those of all nodes.
+	ServerID   uint32
+	ServerUUID gtid.UUID
+	// ServerVersion stands in the greeting; below 8.3 a receiver would drop tagged GTIDs, so such a version is
+	// replaced by DefaultServerVersion.
+	ServerVersion string
+	// Appliers is the receiver's number of workers: transactions wait for each other so that no more are applied at
+	// once. 0 leaves them as they are (binlog.LimitInFlight).
+	Appliers int
+	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
+	MaxPacket int
+	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded), raftlog.ErrCorrupt (it
+	// cannot be fed) and ErrInvariant (it must be fenced). It must not block.
+	Report func(error)
+	// Gate, when set, says which transactions must wait.
+	Gate Gate
+	// Void, when set, says which transactions are sent as empty ones. It must not block.
+	Void func(gtid.GTID) bool
+	// Tolerance, when set, says which transactions are sent to be applied tolerantly.
+	Tolerance *Tolerance
+	Logger    *slog.Logger
+}
+
+// Gate holds transactions of a feed back. Its methods are called from the goroutine of the one receiver.
+type Gate interface {
+	// Begin tells that a receiver begins that has these transactions. The set is not to be changed.
+	Begin(has gtid.Set)
+	// Pass is asked about each transaction that the receiver lacks, in log order, until wait is 0: then the transaction
+	// is sent. Otherwise it is asked again after wait, or when changed is closed.
+	Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{})
+}
+
+// DefaultServerVersion is what a feed claims to be when it is told nothing better.
+const DefaultServerVersion = "9.7.0-trireme"
+
+// FeedStats counts since NewFeed.
+type FeedStats struct {
+	Connected    bool   // a receiver is being served
+	Next         uint64 // index of the next entry to be looked at
+	Transactions uint64 // sent
+	Skipped      uint64 // transactions that the receiver had
+	Bytes        uint64 // of events sent, as they are in the log
+	Flushes      uint64 // writes to the socket
+	Dumps        uint64 // dump commands accepted
+}
+
+// Feed serves the committed part of the log to one receiver: this node's own mysqld. A new dump replaces the one
+// before it.
+type Feed struct {
+	cfg    FeedConfig
+	server dumpServer
+	lis    net.Listener
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	slots  chan struct{}
+	nextID atomic.Uint32
+
+	mu      sync.Mutex
+	paused  bool
+	current *dumping
+	conns   map[net.Conn]struct{}
+	// complained is when a line about somebody who was not let in was logged last.
+	complained time.Time
+
+	stats counters
+}
+
+const (
+	// maxConnections bounds what is served at once: one dump, its successor, and room for strangers.
+	maxConnections = 8
+	// loginLimit bounds the connection phase, commandLimit the wait for each command before the dump.
+	loginLimit   = 10 * time.Second
+	commandLimit = time.Minute
+)
+
+// NewFeed listens and serves until Close.
+func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&cfg.MaxPacket, 16<<20)
+	if !speaksTags(cfg.ServerVersion) {
+		cfg.ServerVersion = DefaultServerVersion
+	}
+	if cfg.ServerID == 0 || cfg.ServerUUID.IsZero() {
+		return nil, errors.New("dump: a feed needs a server id and a server uuid")
+	}
+	lis, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
+	}
+	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections),
+		conns: map[net.Conn]struct{}{}}
+	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true,
+		gate: cfg.Gate, void: cfg.Void,
+		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.tasks.Add(1)
+	go f.accept()
+	return f, nil
+}
+
+// speaksTags reports a version from which receivers take tagged GTIDs.
+func speaksTags(version string) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
+		return false
+	}
+	return major > 8 || major == 8 && minor >= 3
+}
+
+// Addr is the address listened on, "host:port".
+func (f *Feed) Addr() string { return f.lis.Addr().String() }
+
+// SetPaused makes the feed send heartbeats only, as on a leader, or serve again. A change closes the receiver's
+// connection, so that it comes back with the GTID set that it has then.
+func (f *Feed) SetPaused(paused bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.paused == paused {
+		return
+	}
+	f.paused = paused
+	if f.current != nil {
+		f.current.stop(errPaused)
+	}
+}
+
+// Again ends the dump under way: the receiver comes back with the GTID set that it has then.
+func (f *Feed) Again() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current != nil {
+		f.current.stop(errAgain)
+	}
+}
+
+// Stats returns the counters.
+func (f *Feed) Stats() FeedStats {
+	f.mu.Lock()
+	connected := f.current != nil
+	f.mu.Unlock()
+	return FeedStats{
+		Connected: connected, Next: f.stats.next.Load(), Transactions: f.stats.transactions.Load(),
+		Skipped: f.stats.skipped.Load(), Bytes: f.stats.bytes.Load(), Flushes: f.stats.flushes.Load(),
+		Dumps: f.stats.dumps.Load(),
+	}
+}
+
+// Close ends all connections and waits for their goroutines.
+func (f *Feed) Close() error {
+	f.cancel()
+	err := f.lis.Close()
+	f.mu.Lock()
+	for nc := range f.conns {
+		_ = nc.Close()
+	}
+	f.mu.Unlock()
+	f.tasks.Wait()
+	return err
+}
+
+func (f *Feed) accept() {
+	defer f.tasks.Done()
+	for {
+		nc, err := f.lis.Accept()
+		if err != nil {
+			return
+		}
+		if uid, known := ownerOf(nc); known && uid != f.cfg.UID {
+			if f.mayComplain() {
+				f.cfg.Logger.Warn("feed refuses a connection: it is for mysqld's user only", "remote", nc.RemoteAddr().String(),
+					"uid", uid)
+			}
+			_ = nc.Close()
+			continue
+		}
+		select {
+		case f.slots <- struct{}{}:
+		default:
+			if f.mayComplain() {
+				f.cfg.Logger.Warn("feed refuses a connection: too many", "remote", nc.RemoteAddr().String())
+			}
+			_ = nc.Close()
+			continue
+		}
+		f.tasks.Add(1)
+		go func() {
+			defer f.tasks.Done()
+			defer func() { <-f.slots }()
+			f.serve(nbio.Wrap(nc))
+		}()
+	}
+}
+
+// serve runs one connection.
+func (f *Feed) serve(nc net.Conn) {
+	if !f.track(nc) {
+		return
+	}
+	defer f.untrack(nc)
+	ctx, cancel := context.WithTimeout(f.ctx, loginLimit)
+	s, err := mysqlwire.Accept(ctx, nc, mysqlwire.ServerConfig{
+		User: f.cfg.User, Password: f.cfg.Password, Version: f.cfg.ServerVersion,
+		ConnectionID: f.nextID.Add(1), MaxPacket: f.cfg.MaxPacket,
+	})
+	cancel()
+	if err != nil && !f.mayComplain() {
+		return
+	}
+	if err == nil {
+		r := &receiver{f: f, s: s, heartbeat: defaultHeartbeat}
+		err = r.run()
+	}
+	if f.ctx.Err() == nil && err != nil {
+		f.cfg.Logger.Info("feed connection ended", "err", err)
+	}
+}
+
+// complaintPause keeps strangers of this host from filling the log.
+const complaintPause = 10 * time.Second
+
+// mayComplain reports whether a line about somebody who is not let in is due, and counts it as given.
+func (f *Feed) mayComplain() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.complained.IsZero() && time.Since(f.complained) < complaintPause {
+		return false
+	}
+	f.complained = time.Now()
+	return true
+}
+
+func (f *Feed) track(nc net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx.Err() != nil {
+		_ = nc.Close()
+		return false
+	}
+	f.conns[nc] = struct{}{}
+	return true
+}
+
+func (f *Feed) untrack(nc net.Conn) {
+	_ = nc.Close()
+	f.mu.Lock()
+	delete(f.conns, nc)
+	f.mu.Unlock()
+}
+
+var (
+	errPaused   = errors.New("the feed was paused or resumed")
+	errAgain    = errors.New("the feed starts again")
+	errReplaced = errors.New("another dump took its place")
+	errGone     = errors.New("the receiver went away")
+)
+
+// dumping is a dump under way.
+type dumping struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	nc     net.Conn
+}
+
+// stop ends the dump from any goroutine.
+func (d *dumping) stop(cause error) {
+	d.cancel(cause)
+	_ = d.nc.Close()
+}
+
+// begin makes a dump the current one and tells whether it is to send heartbeats only.
+func (f *Feed) begin(nc net.Conn) (d *dumping, paused bool) {
+	d = &dumping{nc: nc}
+	d.ctx, d.cancel = context.WithCancelCause(f.ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current != nil {
+		f.current.stop(errReplaced)
+	}
+	f.current = d
+	f.stats.dumps.Add(1) // once it is the current one: who counts dumps may stop it
+	return d, f.paused
+}
+
+func (f *Feed) end(d *dumping) {
+	d.stop(nil)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current == d {
+		f.current = nil
+	}
+}

@@ -1,0 +1,98 @@
+package dump
+
+import (
+	"fmt"
+
+	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqlwire"
+)
+
+// Stepper is a Source without connections and goroutines: its caller brings the events of a dump and carries the
+// acknowledgements. With the same calls it does the same things. It is for simulations; not safe for concurrent use.
+type Stepper struct{ s *Source }
+
+// NewStepper makes a Stepper; Dial and the account of cfg are not used.
+func NewStepper(cfg SourceConfig) *Stepper {
+	cfg.setDefaults()
+	s := &Source{cfg: cfg, cut: cutterConfig{uuid: cfg.ServerUUID, logName: cfg.LogName}}
+	s.st = newStream(cfg.ChunkBytes + streamSlackBytes)
+	return &Stepper{s}
+}
+
+// Attach is Source.Attach: the caller begins a dump at from.
+func (x *Stepper) Attach(from raftlog.Pos) {
+	s := x.s
+	s.handed, s.acked, s.attached = from, from, true
+	s.settled = cutter{pos: from, placed: true, midway: from != raftlog.Pos{File: 1, Off: firstOffset}}
+	s.rewind(from)
+}
+
+// Resume starts again after a lost connection. It returns where the new dump has to begin.
+func (x *Stepper) Resume() (from raftlog.Pos) {
+	s := x.s
+	s.st.kept, s.st.scan, s.st.filled = 0, 0, 0
+	s.rewind(s.acked)
+	return s.acked
+}
+
+// Event takes the next event of the dump. Next is called between events until it has nothing.
+func (x *Stepper) Event(event []byte, needAck bool) error {
+	st := x.s.st
+	x.s.b.shift(st.compact())
+	size := eventOffset + len(event)
+	if size > len(st.buf)-st.filled || len(event)+prefixLen >= mysqlwire.MaxPayload {
+		return fmt.Errorf("dump: an event of %d bytes does not fit", len(event))
+	}
+	packet := st.buf[st.filled : st.filled+size]
+	mysqlwire.PutHeader(packet, prefixLen+len(event), 0)
+	packet[mysqlwire.HeaderLen], packet[mysqlwire.HeaderLen+1], packet[mysqlwire.HeaderLen+2] = 0, semiSyncMagic, 0
+	if needAck {
+		packet[mysqlwire.HeaderLen+2] = 1
+	}
+	copy(packet[eventOffset:], event)
+	st.filled += size
+	return nil
+}
+
+// Next is Source.Next when it does not wait: ok is false while more events are needed. waited says that the rest of a
+// commit group did not come in time. Every error means that the stream is broken.
+func (x *Stepper) Next(waited bool) (p Payload, ok bool, err error) {
+	s := x.s
+	s.groupWaited = waited
+	for {
+		event, needAck, found, err := s.st.next()
+		switch {
+		case err != nil:
+			return p, false, asInvariant(err)
+		case found == stepPartial && s.cutNow():
+			p = s.takeCut()
+			s.hand(&p)
+			return p, true, nil
+		case found != stepEvent:
+			return p, false, nil
+		}
+		ready, err := s.take(event, needAck)
+		if err != nil {
+			return p, false, asInvariant(err)
+		}
+		if ready {
+			p = s.takeAny()
+			s.hand(&p)
+			return p, true, nil
+		}
+	}
+}
+
+// FDE is the incarnation's FORMAT_DESCRIPTION event, for its barrier; nil before the dump has brought it.
+func (x *Stepper) FDE() []byte { return append([]byte(nil), x.s.cut.fde...) }
+
+// Ack is Source.Ack. send says whether there is something new to tell mysqld.
+func (x *Stepper) Ack(incarnation uint64, pos raftlog.Pos) (send bool, err error) {
+	before := x.s.acked
+	err = x.s.Ack(incarnation, pos)
+	return x.s.acked != before, err
+}
+
+// Position is Source.Position, Acked is Source.Acked.
+func (x *Stepper) Position() raftlog.Pos { return x.s.Position() }
+func (x *Stepper) Acked() raftlog.Pos    { return x.s.Acked() }

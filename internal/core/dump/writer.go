@@ -1,0 +1,215 @@
+package dump
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/mysqlwire"
+)
+
+const (
+	// writeBufferBytes is sent in one write; an event of directBytes or more goes to the socket without a copy.
+	writeBufferBytes = 128 << 10
+	directBytes      = 32 << 10
+	// writeLimit bounds one write: a receiver may hold us back for long, while its relay log is full.
+	writeLimit = 10 * time.Minute
+)
+
+// packetWriter sends events as packets of a dump: sequence, 00, event. A goroutine of its own adds heartbeats when
+// nothing is sent; it and the dump exclude each other by mu, which is held over a whole transaction.
+type packetWriter struct {
+	d       *dumping
+	flushes *atomic.Uint64
+	seq     byte
+	buf     []byte
+
+	// Where the receiver counts itself to be: it adds up event lengths from the last ROTATE on, and refuses a
+	// heartbeat that lies before that.
+	file string
+	pos  uint64
+
+	plain  bool // the next ROTATE goes without a checksum
+	longHB bool // the receiver takes heartbeats of version 2
+
+	mu      sync.Mutex
+	touched atomic.Bool // something was flushed since the last look
+}
+
+func newPacketWriter(d *dumping, flushes *atomic.Uint64, seq byte) *packetWriter {
+	return &packetWriter{d: d, flushes: flushes, seq: seq, buf: make([]byte, 0, writeBufferBytes)}
+}
+
+// rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a
+// receiver may not expect checksums (@source_binlog_checksum = 'NONE').
+func (w *packetWriter) rotate(serverID uint32, file string, offset uint64) error {
+	w.file, w.pos = file, offset
+	ev := binlog.AppendArtificialRotate(nil, serverID, file, offset)
+	if w.plain {
+		w.plain = false
+		ev = ev[:len(ev)-binlog.ChecksumLen]
+		binary.LittleEndian.PutUint32(ev[9:], uint32(len(ev)))
+	}
+	return w.packet(ev)
+}
+
+// event sends one event of the file.
+func (w *packetWriter) event(ev []byte) error {
+	w.pos += uint64(len(ev))
+	return w.packet(ev)
+}
+
+// packet buffers one event, whole.
+func (w *packetWriter) packet(ev []byte) error {
+	const head = mysqlwire.HeaderLen + statusLen
+	if len(ev) >= directBytes {
+		return w.direct(ev)
+	}
+	if len(w.buf)+head+len(ev) > cap(w.buf) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	n := len(w.buf)
+	w.buf = w.buf[:n+head]
+	w.header(w.buf[n:], statusLen+len(ev))
+	w.buf[n+mysqlwire.HeaderLen] = 0
+	w.buf = append(w.buf, ev...)
+	return nil
+}
+
+func (w *packetWriter) header(b []byte, length int) {
+	mysqlwire.PutHeader(b, length, w.seq)
+	w.seq++
+}
+
+// direct sends what is buffered and then a large event in one system call per packet. The payload, status byte and
+// event, is cut at 0xFFFFFF.
+func (w *packetWriter) direct(ev []byte) error {
+	first := true
+	for more := true; more; first = false {
+		status := 0
+		if first {
+			status = statusLen
+		}
+		n := min(len(ev), mysqlwire.MaxPayload-status)
+		more = status+n == mysqlwire.MaxPayload
+		var head [mysqlwire.HeaderLen + statusLen]byte
+		w.header(head[:], status+n)
+		if len(w.buf)+len(head) > cap(w.buf) {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		w.buf = append(w.buf, head[:mysqlwire.HeaderLen+status]...)
+		if err := w.send(net.Buffers{w.buf, ev[:n]}); err != nil {
+			return err
+		}
+		w.buf, ev = w.buf[:0], ev[n:]
+	}
+	return nil
+}
+
+// flush sends what is buffered.
+func (w *packetWriter) flush() error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	w.touched.Store(true)
+	w.flushes.Add(1)
+	if err := w.d.nc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
+		return fmt.Errorf("limit write to the receiver: %w", err)
+	}
+	if _, err := w.d.nc.Write(w.buf); err != nil {
+		return fmt.Errorf("write to the receiver: %w", err)
+	}
+	w.buf = w.buf[:0]
+	return nil
+}
+
+func (w *packetWriter) send(parts net.Buffers) error {
+	w.touched.Store(true)
+	w.flushes.Add(1)
+	if err := w.d.nc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
+		return fmt.Errorf("limit write to the receiver: %w", err)
+	}
+	if _, err := parts.WriteTo(w.d.nc); err != nil {
+		return fmt.Errorf("write to the receiver: %w", err)
+	}
+	return nil
+}
+
+// fail sends an ERR packet in the place of an event.
+func (w *packetWriter) fail(cause error) error {
+	return w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
+		Message: clip(cause.Error())}))
+}
+
+// last sends a short packet that ends the dump.
+func (w *packetWriter) last(payload []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var head [mysqlwire.HeaderLen]byte
+	w.header(head[:], len(payload))
+	w.buf = append(append(w.buf, head[:]...), payload...)
+	return w.flush()
+}
+
+// beat sends a heartbeat whenever period has passed without another packet, until the dump ends.
+func (w *packetWriter) beat(serverID uint32, period time.Duration) {
+	// Ticking twice a period and sending at the second silent tick keeps the gap between one and one and a half.
+	tick := time.NewTicker(period / 2)
+	defer tick.Stop()
+	silent := 0
+	for {
+		select {
+		case <-w.d.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if silent++; w.touched.Swap(false) {
+			silent = 0
+		}
+		if silent < 2 || !w.mu.TryLock() { // locked: the dump is sending
+			continue
+		}
+		err := w.heartbeat(serverID)
+		w.mu.Unlock()
+		if err != nil {
+			w.d.stop(err)
+			return
+		}
+		w.touched.Store(false)
+		silent = 0
+	}
+}
+
+// heartbeat sends one, of version 1 where its 32 bits hold the position. A receiver that takes no other one is left
+// without.
+func (w *packetWriter) heartbeat(serverID uint32) error {
+	ev := binlog.AppendHeartbeat(nil, serverID, w.file, uint32(w.pos))
+	if w.pos > math.MaxUint32 {
+		if !w.longHB {
+			return nil
+		}
+		ev = binlog.AppendHeartbeatV2(nil, serverID, w.file, w.pos)
+	}
+	if err := w.packet(ev); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// withServerID returns a copy of ev that names another server: a receiver drops or misreads a FORMAT_DESCRIPTION event
+// with its own server id.
+func withServerID(ev []byte, id uint32) []byte {
+	out := append([]byte(nil), ev...)
+	binary.LittleEndian.PutUint32(out[5:], id)
+	binlog.PutChecksum(out)
+	return out
+}

@@ -1,0 +1,330 @@
+package raftlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+)
+
+// Layout of the body of a segment's header event; docs/format/log.md draws it.
+const (
+	offHeadCluster  = 8
+	offHeadNode     = 16
+	offHeadFirst    = 24
+	offHeadPrevTerm = 32
+	offHeadDurable  = 40
+	offHeadPrevCRC  = 48
+	offHeadOpen     = 56
+	offHeadBarIndex = 64
+	offHeadBarTerm  = 72
+	offHeadBarInc   = 80
+	offHeadBarNode  = 88
+	offHeadTailNode = 90
+	offHeadTailFlag = 92
+	offHeadTailKind = 94
+	offHeadTailInc  = 96
+	offHeadTailEnd  = 104
+	headFixed       = 116
+
+	// ownVersion is the server version in the FORMAT_DESCRIPTION event of a segment that no Barrier precedes.
+	ownVersion = "8.4.0-trireme"
+	// maxHeadBytes bounds what a segment's header, its GTID set above all, may take.
+	maxHeadBytes = 64 << 20
+)
+
+// position is where the events of the last Trx or Barrier entry ended (S12). Kind 0: there was none.
+type position struct {
+	kind        Kind
+	flags       Flags
+	node        uint16
+	incarnation uint64
+	end         Pos
+}
+
+// ledger is what follows from all entries up to some index. A segment's header holds the one of the index before its
+// first.
+type ledger struct {
+	gtids   gtid.Set
+	barrier BarrierInfo
+	// open is the index of the first chunk of a transaction that has not ended yet, 0 if there is no such transaction:
+	// a reader that starts there sees whole transactions only.
+	open uint64
+	tail position
+}
+
+// apply adds the entry at index. It does not judge: see check.
+func (g *ledger) apply(index, term uint64, m *Meta, events []byte) {
+	switch m.Kind {
+	case Barrier:
+		if g.aborts(m) {
+			g.open = 0
+		}
+		g.barrier = BarrierInfo{Index: index, Term: term, Node: m.Node, Incarnation: m.Incarnation, FDE: cloneFDE(events)}
+	case Trx:
+		switch {
+		case m.Flags&FlagUnfinished == 0:
+			g.open = 0
+		case m.Flags&FlagContinues == 0 || g.open == 0:
+			g.open = index
+		}
+	default:
+		return
+	}
+	for _, r := range m.GTIDs {
+		g.gtids.AddRange(r)
+	}
+	g.tail = position{m.Kind, m.Flags, m.Node, m.Incarnation, m.End}
+}
+
+// aborts reports whether m is a Barrier that ends the open transaction of another incarnation.
+func (g *ledger) aborts(m *Meta) bool {
+	return m.Kind == Barrier && g.open != 0 && (m.Node != g.tail.node || m.Incarnation != g.tail.incarnation)
+}
+
+// check returns an error if the entry must not follow what g has seen (S6, S12).
+func (g *ledger) check(m *Meta) error {
+	if m.Kind != Trx {
+		return nil
+	}
+	if err := g.checkPosition(m); err != nil {
+		return err
+	}
+	for _, r := range m.GTIDs {
+		if dup, ok := g.holdsAny(r); ok {
+			return fmt.Errorf("GTID %v is in the log already", dup)
+		}
+	}
+	return nil
+}
+
+func (g *ledger) checkPosition(m *Meta) error {
+	t := &g.tail
+	if m.End.Less(m.Start) {
+		return fmt.Errorf("events end at %v before they start at %v", m.End, m.Start)
+	}
+	if t.kind == 0 {
+		return nil
+	}
+	if m.Node != t.node || m.Incarnation != t.incarnation {
+		return fmt.Errorf("events of node %d incarnation %d after those of node %d incarnation %d without a barrier",
+			m.Node, m.Incarnation, t.node, t.incarnation)
+	}
+	if m.Start != t.end && m.Start != (Pos{File: t.end.File + 1, Off: 4}) {
+		return fmt.Errorf("events of incarnation %d start at %v, the log ends at %v", m.Incarnation, m.Start, t.end)
+	}
+	continues := m.Flags&FlagContinues != 0
+	if open := g.open != 0; open != continues {
+		return fmt.Errorf("entry continues a transaction: %t; a transaction is open: %t", continues, open)
+	}
+	return nil
+}
+
+func (g *ledger) holdsAny(r gtid.Range) (gtid.GTID, bool) {
+	const few = 1 << 12
+	if r.Len() > few {
+		var s gtid.Set
+		s.AddRange(r)
+		if both := s.Intersect(g.gtids); !both.Empty() {
+			first := both.Ranges()[0]
+			return gtid.GTID{SID: first.SID, GNO: first.First}, true
+		}
+		return gtid.GTID{}, false
+	}
+	for n := r.First; n <= r.Last; n++ {
+		if id := (gtid.GTID{SID: r.SID, GNO: n}); g.gtids.Contains(id) {
+			return id, true
+		}
+	}
+	return gtid.GTID{}, false
+}
+
+func (g *ledger) clone() ledger {
+	c := *g
+	c.gtids = g.gtids.Clone()
+	return c
+}
+
+// cloneFDE returns a copy of the FORMAT_DESCRIPTION event in a Barrier's events, or nil.
+func cloneFDE(events []byte) []byte {
+	h, ev, _, err := binlog.Cut(events)
+	if err != nil || h.Type != binlog.TypeFormatDescription {
+		return nil
+	}
+	return append([]byte(nil), ev...)
+}
+
+// segmentHead is what a segment begins with, and as a raft snapshot's data the boundary itself.
+type segmentHead struct {
+	cluster, node uint64
+	first         uint64
+	prevTerm      uint64
+	prevCRC       uint32
+	durable       uint64
+	ledger        ledger
+}
+
+// prev is the chain that the segment's first record continues.
+func (h *segmentHead) prev() chain { return chain{h.first - 1, h.prevTerm, h.prevCRC} }
+
+// appendHead appends a segment's first bytes: magic, FORMAT_DESCRIPTION, PREVIOUS_GTIDS and the header event.
+func appendHead(dst []byte, h *segmentHead) []byte {
+	le := binary.LittleEndian
+	start := len(dst)
+	at := func() uint32 { return uint32(len(dst) - start) }
+	server := uint32(h.node)
+	dst = append(dst, binlog.Magic...)
+
+	fde := h.ledger.barrier.FDE
+	if fde == nil {
+		fde = binlog.AppendFormatDescription(nil, binlog.Header{ServerID: server}, ownVersion, 0)
+	}
+	from := len(dst)
+	dst = append(dst, fde...)
+	le.PutUint16(dst[from+17:], le.Uint16(dst[from+17:])&^binlog.FlagInUse)
+	binlog.SetLogPos(dst[from:], at())
+	stamp := le.Uint32(dst[from:])
+
+	head := binlog.Header{Timestamp: stamp, ServerID: server, Flags: binlog.FlagIgnorable}
+	from = len(dst)
+	dst = binlog.AppendPreviousGTIDs(dst, head, h.ledger.gtids)
+	binlog.SetLogPos(dst[from:], at())
+
+	body := h.appendBody(make([]byte, 0, headFixed+4))
+	crc := crc32.Update(crc32.Checksum(dst[start:], castagnoli), castagnoli, body)
+	head.LogPos = at() + binlog.MinEventSize + headFixed + 4
+	return binlog.AppendIgnorable(dst, head, le.AppendUint32(body, crc))
+}
+
+func (h *segmentHead) appendBody(b []byte) []byte {
+	le := binary.LittleEndian
+	g := &h.ledger
+	b = append(b, recordMagic...)
+	b = append(b, recordVersion, typeSegment, 0, 0)
+	b = le.AppendUint64(b, h.cluster)
+	b = le.AppendUint64(b, h.node)
+	b = le.AppendUint64(b, h.first)
+	b = le.AppendUint64(b, h.prevTerm)
+	b = le.AppendUint64(b, h.durable)
+	b = le.AppendUint32(b, h.prevCRC)
+	b = le.AppendUint32(b, 0)
+	b = le.AppendUint64(b, g.open)
+	b = le.AppendUint64(b, g.barrier.Index)
+	b = le.AppendUint64(b, g.barrier.Term)
+	b = le.AppendUint64(b, g.barrier.Incarnation)
+	b = le.AppendUint16(b, g.barrier.Node)
+	b = le.AppendUint16(b, g.tail.node)
+	b = le.AppendUint16(b, uint16(g.tail.flags))
+	b = append(b, byte(g.tail.kind), 0)
+	b = le.AppendUint64(b, g.tail.incarnation)
+	return appendPos(b, g.tail.end)
+}
+
+var errBadHead = errors.New("bad segment header")
+
+// parseHead reads what appendHead wrote and returns the number of bytes it took. The errors are errShortRecord,
+// errBadHead and ErrNewer.
+func parseHead(b []byte) (segmentHead, int, error) {
+	if len(b) >= len(binlog.Magic) && string(b[:len(binlog.Magic)]) != binlog.Magic {
+		return segmentHead{}, 0, fmt.Errorf("%w: not a binary log file", errBadHead)
+	}
+	var events [3][]byte
+	off := len(binlog.Magic)
+	for i, want := range []binlog.EventType{binlog.TypeFormatDescription, binlog.TypePreviousGTIDs, binlog.TypeIgnorable} {
+		if off > len(b) {
+			return segmentHead{}, 0, errShortRecord
+		}
+		h, ev, _, err := binlog.Cut(b[off:])
+		if errors.Is(err, binlog.ErrShort) {
+			return segmentHead{}, 0, errShortRecord
+		}
+		if err == nil && h.Type != want {
+			err = fmt.Errorf("%v event where %v was expected", h.Type, want)
+		}
+		if err == nil {
+			err = binlog.VerifyChecksum(ev)
+		}
+		if err != nil {
+			return segmentHead{}, 0, fmt.Errorf("%w: %w", errBadHead, err)
+		}
+		events[i] = ev
+		off += len(ev)
+	}
+	body := binlog.Body(events[2])
+	if err := checkHeadBody(b, off, body); err != nil {
+		return segmentHead{}, 0, err
+	}
+	var h segmentHead
+	h.parseBody(body)
+	set, err := gtid.DecodeBinary(binlog.Body(events[1]))
+	if err != nil {
+		return segmentHead{}, 0, fmt.Errorf("%w: %w", errBadHead, err)
+	}
+	h.ledger.gtids = set
+	if h.ledger.barrier.Index != 0 {
+		h.ledger.barrier.FDE = append([]byte(nil), events[0]...)
+	}
+	return h, off, nil
+}
+
+func checkHeadBody(b []byte, off int, body []byte) error {
+	le := binary.LittleEndian
+	if len(body) < offRecReserved || string(body[:offRecVersion]) != recordMagic || body[offRecType] != typeSegment {
+		return fmt.Errorf("%w: no segment header event", errBadHead)
+	}
+	if v := body[offRecVersion]; v > recordVersion {
+		return fmt.Errorf("%w: segment format %d, this program knows %d", ErrNewer, v, recordVersion)
+	}
+	if len(body) != headFixed+4 {
+		return fmt.Errorf("%w: %d bytes", errBadHead, len(body))
+	}
+	end := off - binlog.ChecksumLen - 4
+	crc := crc32.Checksum(b[:off-binlog.ChecksumLen-len(body)-binlog.HeaderLen], castagnoli)
+	crc = crc32.Update(crc, castagnoli, body[:headFixed])
+	if got := le.Uint32(b[end:]); got != crc {
+		return fmt.Errorf("%w: CRC %08x, computed %08x", errBadHead, got, crc)
+	}
+	if le.Uint64(body[offHeadFirst:]) == 0 {
+		return fmt.Errorf("%w: first index 0", errBadHead)
+	}
+	return nil
+}
+
+func (h *segmentHead) parseBody(b []byte) {
+	le := binary.LittleEndian
+	h.cluster = le.Uint64(b[offHeadCluster:])
+	h.node = le.Uint64(b[offHeadNode:])
+	h.first = le.Uint64(b[offHeadFirst:])
+	h.prevTerm = le.Uint64(b[offHeadPrevTerm:])
+	h.durable = le.Uint64(b[offHeadDurable:])
+	h.prevCRC = le.Uint32(b[offHeadPrevCRC:])
+	g := &h.ledger
+	g.open = le.Uint64(b[offHeadOpen:])
+	g.barrier = BarrierInfo{
+		Index: le.Uint64(b[offHeadBarIndex:]), Term: le.Uint64(b[offHeadBarTerm:]),
+		Incarnation: le.Uint64(b[offHeadBarInc:]), Node: le.Uint16(b[offHeadBarNode:]),
+	}
+	g.tail = position{
+		kind: Kind(b[offHeadTailKind]), flags: Flags(le.Uint16(b[offHeadTailFlag:])), node: le.Uint16(b[offHeadTailNode:]),
+		incarnation: le.Uint64(b[offHeadTailInc:]), end: posAt(b, offHeadTailEnd),
+	}
+}
+
+// DecodeBoundary reads the Data of a snapshot that Log.Snapshot made. The error is ErrCorrupt or ErrNewer.
+func DecodeBoundary(data []byte) (Boundary, error) {
+	h, n, err := parseHead(data)
+	if errors.Is(err, ErrNewer) {
+		return Boundary{}, err
+	}
+	if err != nil || n != len(data) {
+		return Boundary{}, fmt.Errorf("%w: snapshot boundary of %d bytes: %w", ErrCorrupt, len(data), errors.Join(err))
+	}
+	return h.boundary(), nil
+}
+
+func (h *segmentHead) boundary() Boundary {
+	return Boundary{Index: h.first - 1, Term: h.prevTerm, GTIDs: h.ledger.gtids.Clone(), Barrier: h.ledger.barrier}
+}

@@ -1,0 +1,178 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/base/failpoint"
+)
+
+// Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last
+// segment, what is not committed and durable, and the beginning of a transaction in chunks whose end it keeps.
+func (l *Log) Purge(upTo uint64) (first uint64, err error) {
+	return l.purge(func() int {
+		n := 0
+		for n < len(l.segs)-1 && l.segs[n].last <= upTo {
+			n++
+		}
+		return n
+	})
+}
+
+// PurgeBySize removes the oldest segments as long as the log is larger than limit bytes, but nothing above index safe,
+// and returns the new FirstIndex. Otherwise it is Purge.
+func (l *Log) PurgeBySize(limit int64, safe uint64) (first uint64, err error) {
+	return l.purge(func() int {
+		size, n := l.sizeLocked(), 0
+		for n < len(l.segs)-1 && l.segs[n].last <= safe && size > limit {
+			size -= l.segs[n].end
+			n++
+		}
+		return n
+	})
+}
+
+// purge removes the first segments, as many as choose says or fewer. Their files, which may take long to remove, are
+// removed after writers may continue: no later segment has the name of one.
+func (l *Log) purge(choose func() int) (uint64, error) {
+	gone, first, err := l.forget(choose)
+	for _, s := range gone {
+		if err == nil {
+			l.side.Lock() // its index file may be written just now
+			err = l.removeSegment(s)
+			l.side.Unlock()
+			if err != nil {
+				err = fmt.Errorf("raftlog: purge: %w", err)
+			}
+		}
+		s.release()
+	}
+	if err != nil || len(gone) == 0 {
+		return first, err
+	}
+	l.log.Info("log purged", "first", first, "segments", len(gone))
+	return first, nil
+}
+
+// forget takes the first segments out of the log, durably. Their files are left.
+func (l *Log) forget(choose func() int) (gone []*segment, first uint64, err error) {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if err := l.usable(); err != nil {
+		return nil, l.first(), err
+	}
+	n := choose()
+	limit := min(l.hard.commit, l.durable.Load())
+	for n > 0 && (l.segs[n-1].last > limit || l.segs[n].head.ledger.open != 0) {
+		n--
+	}
+	if n == 0 {
+		return nil, l.first(), nil
+	}
+	first = l.segs[n].first()
+	// The state file knows the new beginning before anything goes, so that Open can tell a purged segment from a lost one.
+	l.state.first = first
+	failpoint.Hit("purge.before-state")
+	if err := l.writeState("purge", true); err != nil {
+		return nil, l.first(), err
+	}
+	failpoint.Hit("purge.after-state")
+	l.mu.Lock()
+	gone = append([]*segment(nil), l.segs[:n]...)
+	l.segs = append([]*segment(nil), l.segs[n:]...)
+	l.snap = nil
+	l.epoch++
+	l.mu.Unlock()
+	return gone, first, nil
+}
+
+// Snapshot implements raft.Storage: it returns the state at FirstIndex-1, or where the configuration last changed if
+// that is later, never inside a transaction. Its Data is for ResetTo and DecodeBoundary. While no snapshot is possible
+// the error is raft.ErrSnapshotTemporarilyUnavailable.
+func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
+	l.mu.RLock()
+	snap, conf, confIndex, head := l.snap, l.conf, l.confIndex, l.segs[0].head
+	l.mu.RUnlock()
+	if snap != nil {
+		return proto.Clone(snap).(*raftpb.Snapshot), nil
+	}
+	if confIndex >= head.first {
+		var err error
+		if head, err = l.headAfter(confIndex); err != nil {
+			return nil, err
+		}
+	}
+	if head.first == 1 || head.ledger.open != 0 {
+		return nil, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	head.node, head.prevCRC, head.durable = 0, 0, 0
+	index := head.first - 1
+	snap = &raftpb.Snapshot{
+		Data: appendHead(nil, &head),
+		Metadata: &raftpb.SnapshotMetadata{ConfState: proto.Clone(conf).(*raftpb.ConfState), Index: &index,
+			Term: &head.prevTerm},
+	}
+	l.mu.Lock()
+	if l.confIndex == confIndex && index+1 >= l.first() {
+		l.snap = snap
+	}
+	l.mu.Unlock()
+	return proto.Clone(snap).(*raftpb.Snapshot), nil
+}
+
+// headAfter makes the header of a segment that would begin after index, or after the transaction that is open there.
+func (l *Log) headAfter(index uint64) (segmentHead, error) {
+	l.mu.RLock()
+	if index < l.first() || index > l.last {
+		l.mu.RUnlock()
+		return segmentHead{}, raft.ErrSnapshotTemporarilyUnavailable
+	}
+	s, commit := l.find(index), l.hard.commit
+	s.acquire()
+	l.mu.RUnlock()
+	led, err := l.ledgerAt(s, index)
+	s.release()
+	if err == raft.ErrUnavailable {
+		err = raft.ErrSnapshotTemporarilyUnavailable
+	}
+	if err != nil {
+		return segmentHead{}, err
+	}
+	for led.open != 0 && index < commit {
+		es, err := l.fetch(index+1, commit+1, 0, readBlock)
+		if errors.Is(err, raft.ErrCompacted) || errors.Is(err, raft.ErrUnavailable) {
+			err = raft.ErrSnapshotTemporarilyUnavailable
+		}
+		if err != nil {
+			return segmentHead{}, err
+		}
+		for _, e := range es {
+			index++
+			var m Meta
+			if events, ok := entryMeta(&m, e); ok {
+				led.apply(index, e.GetTerm(), &m, events)
+			}
+			if led.open == 0 {
+				break
+			}
+		}
+	}
+	term, err := l.Term(index)
+	if err != nil {
+		return segmentHead{}, raft.ErrSnapshotTemporarilyUnavailable // purged meanwhile
+	}
+	return segmentHead{cluster: l.opts.Cluster, first: index + 1, prevTerm: term, ledger: led}, nil
+}
+
+// entryMeta decodes an entry's meta; ok is false when it has none.
+func entryMeta(m *Meta, e *raftpb.Entry) (events []byte, ok bool) {
+	if e.GetType() != raftpb.EntryNormal || len(e.Data) == 0 {
+		return nil, false
+	}
+	events, err := m.Decode(e.Data)
+	return events, err == nil
+}

@@ -1,0 +1,247 @@
+package raftlog
+
+import (
+	"bytes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"trireme/internal/mysql/binlog"
+)
+
+const (
+	segmentSuffix = ".log"
+	indexSuffix   = ".idx"
+	newSuffix     = ".new"
+	stateName     = "state"
+	lockName      = "lock"
+)
+
+func segmentName(first uint64) string { return fmt.Sprintf("%016x%s", first, segmentSuffix) }
+
+// parseSegmentName returns the first index in a segment's name.
+func parseSegmentName(name string) (uint64, bool) {
+	hex, ok := strings.CutSuffix(name, segmentSuffix)
+	if !ok || len(hex) != 16 {
+		return 0, false
+	}
+	first, err := strconv.ParseUint(hex, 16, 64)
+	return first, err == nil && first > 0 && segmentName(first) == name
+}
+
+// slot is where an entry's record begins in its segment, and the record's chain CRC.
+type slot struct{ off, crc uint32 }
+
+// termRun says that entries from index on have this term.
+type termRun struct{ index, term uint64 }
+
+// segment is one file of the log. The fields under "content" change only in the last segment, or when it is closed,
+// under Log.mu.
+type segment struct {
+	name     string // file name in the directory
+	path     string
+	f        File
+	head     segmentHead
+	headSize int64
+	sealing
+	refs atomic.Int32 // 1 for being in the log, 1 for each reader
+
+	// Content. slots is nil in a sealed segment whose index is not loaded.
+	last    uint64 // first-1 when empty
+	end     int64  // bytes up to the end of the last record
+	terms   []termRun
+	slots   []slot
+	used    uint64 // Log.idxClock at the last use of slots
+	indexed bool   // closed, and its index file has been written
+}
+
+func newSegment(dir string, first uint64, f File, head segmentHead, seal sealing, headSize int64) *segment {
+	name := segmentName(first)
+	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal,
+		last: first - 1, end: headSize}
+	s.refs.Store(1)
+	return s
+}
+
+func (s *segment) acquire() { s.refs.Add(1) }
+
+// release gives back a reference; the last one closes the file.
+func (s *segment) release() {
+	if s.refs.Add(-1) == 0 {
+		s.f.Close()
+	}
+}
+
+func (s *segment) first() uint64 { return s.head.first }
+
+// term returns the term of an entry of the segment.
+func (s *segment) term(index uint64) uint64 { return termAt(s.terms, index) }
+
+func termAt(runs []termRun, index uint64) uint64 {
+	lo, hi := 0, len(runs)
+	for lo < hi {
+		if mid := (lo + hi) / 2; runs[mid].index <= index {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return runs[lo-1].term
+}
+
+// addTerm extends runs by the entry at index.
+func addTerm(runs []termRun, index, term uint64) []termRun {
+	if n := len(runs); n > 0 && runs[n-1].term == term {
+		return runs
+	}
+	return append(runs, termRun{index, term})
+}
+
+// readHead reads a segment's header and returns its size. An error other than ErrNewer, ErrKey and errBadHead is the
+// file system's.
+func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
+	size, err := f.Size()
+	if err != nil {
+		return segmentHead{}, sealing{}, 0, err
+	}
+	for want := int64(64 << 10); ; want *= 4 {
+		n := min(want, size)
+		b := make([]byte, n)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			return segmentHead{}, sealing{}, 0, err
+		}
+		if IsSealed(b) {
+			return readSealedHead(f, size, keys)
+		}
+		h, used, err := parseHead(b)
+		if err != errShortRecord {
+			return h, sealing{}, int64(used), err
+		}
+		if n == size || n >= maxHeadBytes {
+			return segmentHead{}, sealing{}, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, n)
+		}
+	}
+}
+
+// scanner reads the records of a segment one after the other, verifying the chain.
+type scanner struct {
+	f    File
+	aead cipher.AEAD // nil: the segment is not encrypted
+	prev chain
+	off  int64 // of the record that next returns
+	size int64 // of the file when the scan began
+	buf  []byte
+	lo   int // buf[lo:] is what lies at off
+}
+
+const scanBlock = 1 << 20
+
+func newScanner(s *segment) (*scanner, error) {
+	size, err := s.f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return s.scan(size), nil
+}
+
+// scan reads s up to size.
+func (s *segment) scan(size int64) *scanner {
+	return &scanner{f: s.f, aead: s.aead, prev: s.head.prev(), off: s.headSize, size: size}
+}
+
+// next returns the next record, whose slices live until the following call, and its offset. At the end of what was
+// written the error is io.EOF; when the bytes there are no good record it wraps errBadRecord, or ErrNewer, and s.off
+// says where.
+func (s *scanner) next() (record, int64, error) {
+	for {
+		rec, err := decodeRecord(s.buf[s.lo:], s.prev)
+		if err == nil {
+			err = rec.open(s.aead)
+		}
+		switch {
+		case err == nil:
+			at := s.off
+			s.prev = rec.chain()
+			s.off += int64(rec.size)
+			s.lo += rec.size
+			return rec, at, nil
+		case errors.Is(err, errBadRecord), errors.Is(err, ErrNewer):
+			return record{}, s.off, err
+		case err == errNoRecord && len(s.buf)-s.lo >= fillerHead:
+			return record{}, s.off, io.EOF
+		}
+		if s.off+int64(len(s.buf)-s.lo) >= s.size {
+			if err == errNoRecord {
+				return record{}, s.off, io.EOF
+			}
+			return record{}, s.off, fmt.Errorf("%w: the file ends in the middle of it", errBadRecord)
+		}
+		if err := s.fill(rec.size); err != nil {
+			return record{}, s.off, err
+		}
+	}
+}
+
+// fill reads more after what is buffered, so that at least need bytes or a whole block more are there.
+func (s *scanner) fill(need int) error {
+	have := len(s.buf) - s.lo
+	from := s.off + int64(have)
+	want := int64(max(have+scanBlock, need))
+	want = min(want, s.size-s.off)
+	buf := make([]byte, want)
+	copy(buf, s.buf[s.lo:])
+	n, err := s.f.ReadAt(buf[have:], from)
+	if err == io.EOF { // a running node has cut the file since
+		s.size = from + int64(n)
+		buf, err = buf[:have+n], nil
+	}
+	if err != nil {
+		return fmt.Errorf("read at %d: %w", from, err)
+	}
+	s.buf, s.lo = buf, 0
+	return nil
+}
+
+// later looks after a bad record for well-formed records with an index above the given one, and returns the highest
+// durable index that they name. It does not verify their data: the event checksum and the position in the header are
+// enough to trust the header.
+func (s *scanner) later(above uint64) (durable uint64, found bool, err error) {
+	const overlap = 1 << 20 // an entry's header event is smaller than that unless it holds data, which has no place here
+	buf := make([]byte, 2*overlap)
+	for at := s.off + 1; at < s.size; at += overlap {
+		n := min(int64(len(buf)), s.size-at)
+		if _, err := s.f.ReadAt(buf[:n], at); err != nil {
+			return 0, false, fmt.Errorf("read at %d: %w", at, err)
+		}
+		for b, off := buf[:n], at; ; {
+			i := indexRecord(b)
+			if i < 0 {
+				break
+			}
+			var rec record
+			size, err := recordHead(b[i:], &rec)
+			if err == nil && rec.index > above && logPosOf(b[i:]) == uint32(off+int64(i+size)) {
+				durable, found = max(durable, rec.durable), true
+			}
+			b, off = b[i+1:], off+int64(i+1)
+		}
+	}
+	return durable, found, nil
+}
+
+// indexRecord returns where in b the next record's event seems to begin, or -1.
+func indexRecord(b []byte) int {
+	mark := []byte{recordMagic[0], recordMagic[1], recordMagic[2], recordMagic[3], recordVersion}
+	if len(b) < binlog.HeaderLen {
+		return -1
+	}
+	return bytes.Index(b[binlog.HeaderLen:], mark)
+}
+
+func logPosOf(ev []byte) uint32 { return binary.LittleEndian.Uint32(ev[13:]) }

@@ -1,0 +1,233 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"trireme/internal/base/failpoint"
+)
+
+// truncate cuts the entry at index and all above it. The order matters: the watermark is lowered before the entries
+// that it covers are removed, and the cut is durable before anything is written over it, so that a crash leaves either
+// the old tail or none.
+func (l *Log) truncate(index uint64) error {
+	if index <= l.hard.commit {
+		return fmt.Errorf("%w: entry %d would be replaced, the commit index is %d", ErrInvariant, index, l.hard.commit)
+	}
+	keep := len(l.segs) - 1
+	for keep > 0 && l.segs[keep].first() > index {
+		keep--
+	}
+	s := l.segs[keep]
+	slots, _, err := l.slotsOf(s)
+	if err != nil {
+		return err
+	}
+	chain, cut, led := s.head.prev(), s.headSize, s.head.ledger.clone()
+	if index > s.first() {
+		chain = l.chainAt(s, slots, index-1)
+		cut = int64(slots[index-s.first()].off)
+		if led, err = l.ledgerAt(s, index-1); err != nil {
+			return err
+		}
+	}
+	failpoint.Hit("truncate.before-watermark")
+	if durable := l.durable.Load(); durable >= index {
+		l.durable.Store(index - 1)
+		if err := l.writeState("truncation", true); err != nil {
+			return err
+		}
+	}
+	failpoint.Hit("truncate.after-watermark")
+	l.log.Info("conflicting tail cut", "index", index, "entries", l.last-index+1, "term", l.chain.term)
+	if err := l.dropAbove(keep); err != nil {
+		return err
+	}
+
+	l.mu.Lock()
+	s.slots = append([]slot(nil), slots[:index-s.first()]...)
+	s.terms = cutTerms(s.terms, index)
+	s.last, s.end = index-1, cut
+	l.last, l.ledger, l.snap = index-1, led, nil
+	l.cache.cut(index)
+	l.epoch++
+	l.mu.Unlock()
+	l.chain = chain
+	failpoint.Hit("truncate.before-file")
+	if err := l.cutFile(s); err != nil {
+		return l.fail("truncate "+s.path, err)
+	}
+	failpoint.Hit("truncate.after-file")
+	l.dirty = false
+	return nil
+}
+
+// chainAt returns the chain after the entry at index of s.
+func (l *Log) chainAt(s *segment, slots []slot, index uint64) chain {
+	if index < s.first() {
+		return s.head.prev()
+	}
+	return chain{index, s.term(index), slots[index-s.first()].crc}
+}
+
+func cutTerms(runs []termRun, index uint64) []termRun {
+	n := len(runs)
+	for n > 0 && runs[n-1].index >= index {
+		n--
+	}
+	return append([]termRun(nil), runs[:n]...)
+}
+
+// dropAbove removes the segments after the one numbered keep, the newest first, so that a crash leaves no gap.
+func (l *Log) dropAbove(keep int) error {
+	if keep == len(l.segs)-1 {
+		return nil
+	}
+	l.side.Lock() // no index file of these may be written meanwhile
+	defer l.side.Unlock()
+	for i := len(l.segs) - 1; i > keep; i-- {
+		if err := l.removeSegment(l.segs[i]); err != nil {
+			return l.fail("truncate", err)
+		}
+		if err := l.fs.SyncDir(l.dir); err != nil {
+			return l.fail("truncate", err)
+		}
+	}
+	if err := l.removeFile(indexName(l.segs[keep].name)); err != nil {
+		return l.fail("truncate", err)
+	}
+	l.mu.Lock()
+	for _, s := range l.segs[keep+1:] {
+		s.release()
+	}
+	clear(l.segs[keep+1:])
+	l.segs = l.segs[:keep+1]
+	l.segs[keep].indexed = false
+	l.mu.Unlock()
+	return nil
+}
+
+// removeSegment deletes a segment's files; readers that have it open can still read it.
+func (l *Log) removeSegment(s *segment) error {
+	err := l.removeFile(s.name)
+	failpoint.Hit("purge.after-segment")
+	return errors.Join(err, l.removeFile(indexName(s.name)))
+}
+
+func (l *Log) removeFile(name string) error {
+	if err := l.fs.Remove(l.path(name)); err != nil && !isNotExist(err) {
+		return err
+	}
+	return nil
+}
+
+// ledgerAt computes the ledger after the entry at index, which lies in s, by reading s up to there.
+func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
+	slots, end, err := l.slotsOf(s)
+	if err != nil {
+		return ledger{}, err
+	}
+	n := index - s.first() + 1
+	if n > uint64(len(slots)) {
+		return ledger{}, raft.ErrUnavailable // purged meanwhile
+	}
+	if n < uint64(len(slots)) {
+		end = int64(slots[n].off)
+	}
+	led := s.head.ledger.clone()
+	// What comes after index may be cut while this runs: it is not read.
+	sc := s.scan(end)
+	var m Meta
+	for sc.prev.index < index {
+		rec, at, err := sc.next()
+		if err == io.EOF || errors.Is(err, errBadRecord) {
+			return ledger{}, corruptAt(s, at, sc.prev.index+1, err)
+		}
+		if err != nil {
+			return ledger{}, err
+		}
+		applyRecord(&led, &m, &rec)
+	}
+	return led, nil
+}
+
+// ResetTo discards the whole log and starts after snap, which another node's Snapshot made. HardState is kept, with the
+// commit index raised to snap's.
+func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
+	head, n, err := parseHead(snap.GetData())
+	if err != nil || n != len(snap.GetData()) {
+		return fmt.Errorf("%w: snapshot boundary of %d bytes: %w", ErrCorrupt, len(snap.GetData()), errors.Join(err))
+	}
+	meta := snap.GetMetadata()
+	if head.first != meta.GetIndex()+1 || head.prevTerm != meta.GetTerm() {
+		return fmt.Errorf("%w: snapshot of index %d term %d with the boundary of index %d term %d", ErrCorrupt,
+			meta.GetIndex(), meta.GetTerm(), head.first-1, head.prevTerm)
+	}
+	if head.cluster != l.opts.Cluster {
+		return fmt.Errorf("%w: snapshot of cluster %x", ErrForeign, head.cluster)
+	}
+	conf, err := proto.Marshal(meta.GetConfState())
+	if err != nil {
+		return fmt.Errorf("raftlog: encode configuration: %w", err)
+	}
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if meta.GetIndex() < l.hard.commit {
+		return fmt.Errorf("%w: reset to index %d below commit index %d", ErrInvariant, meta.GetIndex(), l.hard.commit)
+	}
+	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
+	failpoint.Hit("reset.before-segment")
+	if err := l.makeFirst(&head); err != nil {
+		return l.fail("reset", err)
+	}
+	failpoint.Hit("reset.after-segment")
+	st := &l.state.state
+	st.first, st.confIndex, st.conf, st.resetting = head.first, meta.GetIndex(), conf, true
+	l.durable.Store(meta.GetIndex())
+	l.mu.Lock()
+	l.hard.commit = max(l.hard.commit, meta.GetIndex())
+	l.mu.Unlock()
+	if err := l.writeState("reset", true); err != nil {
+		return err
+	}
+	failpoint.Hit("reset.after-state")
+	l.side.Lock()
+	defer l.side.Unlock()
+	if err := l.finishReset(); err != nil {
+		return l.fail("reset", err)
+	}
+	return l.adoptReset()
+}
+
+// adoptReset opens the segment that finishReset left, in place of all others.
+func (l *Log) adoptReset() error {
+	segs, err := openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false)
+	if err != nil {
+		return l.fail("reset", err)
+	}
+	conf, err := l.state.confState()
+	if err != nil {
+		return l.fail("reset", err)
+	}
+	s := segs[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, old := range l.segs {
+		old.release()
+	}
+	l.segs, l.last, l.ledger = segs, s.last, s.head.ledger.clone()
+	l.conf, l.confIndex, l.snap = conf, l.state.confIndex, nil
+	l.cache.cut(0)
+	l.epoch++
+	l.chain, l.fileEnd, l.dirty = s.head.prev(), s.end, false
+	l.log.Info("log reset to a snapshot", "index", l.last, "term", l.chain.term)
+	return nil
+}

@@ -1,0 +1,287 @@
+package raftlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/mysql/binlog"
+	"trireme/internal/mysql/gtid"
+)
+
+// Report is what Verify found. It is as complete as the log was readable.
+type Report struct {
+	Dir               string          `json:"dir"`
+	Cluster           uint64          `json:"cluster"`
+	Node              uint64          `json:"node"`
+	Term              uint64          `json:"term"`
+	Vote              uint64          `json:"vote"`
+	Commit            uint64          `json:"commit"`  // as last written, which is lazily
+	Durable           uint64          `json:"durable"` // the watermark: nothing at or below it may be missing
+	First             uint64          `json:"first"`
+	Last              uint64          `json:"last"`
+	LastTerm          uint64          `json:"last_term"`
+	Entries           uint64          `json:"entries"`
+	GTIDs             gtid.Set        `json:"gtids"`
+	ConfStateIndex    uint64          `json:"conf_state_index"`
+	Voters            []uint64        `json:"voters"`
+	Learners          []uint64        `json:"learners"`
+	OpenTransactionAt uint64          `json:"open_transaction_at"` // 0: the log ends between transactions
+	Segments          []SegmentReport `json:"segments"`
+}
+
+// SegmentReport describes one segment.
+type SegmentReport struct {
+	File  string `json:"file"`
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
+	Bytes int64  `json:"bytes"`
+	// TornBytes come after the last whole entry of the last segment, were never fsynced, and are cut at the next start.
+	TornBytes int64 `json:"torn_bytes"`
+	// Key is the id of the key that it is encrypted with; "": it is not.
+	Key string `json:"key,omitempty"`
+}
+
+// EntryInfo is one entry as Walk found it. Events and Data live until the function it is given to returns.
+type EntryInfo struct {
+	File                 string
+	Offset               int64 // of the entry's header event in File
+	Index, Term, Durable uint64
+	Type                 raftpb.EntryType
+	CRC                  uint32
+	Meta                 *Meta // nil when the entry has none
+	Events               []byte
+	// Data is what an entry without Meta holds.
+	Data []byte
+	// Aborts: the segment ends an unfinished transaction in front of this Barrier.
+	Aborts bool
+	Bytes  int // in the segment
+}
+
+// Verify reads a whole log, every byte of it, and makes all checks of Open and of readers. It changes nothing and needs
+// neither mysqld nor a stopped node; of a running node it sees the state at some moment. fsys is the operating system's
+// when nil. keys are those of encrypted segments. The error is ErrCorrupt, ErrNewer, ErrKey or the file system's.
+func Verify(fsys FS, dir string, keys *Keys) (*Report, error) {
+	r := &Report{Dir: dir}
+	err := walk(fsys, dir, keys, r, func(*EntryInfo) error { return nil })
+	return r, err
+}
+
+// Walk calls fn for every entry of a log, like Verify, until fn fails; it returns fn's error.
+func Walk(fsys FS, dir string, keys *Keys, fn func(*EntryInfo) error) error {
+	return walk(fsys, dir, keys, &Report{Dir: dir}, fn)
+}
+
+func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error) error {
+	if fsys == nil {
+		fsys = OSFS{}
+	}
+	sf, err := openState(fsys, dir+"/"+stateName, true)
+	if err != nil {
+		return fmt.Errorf("raftlog: %s holds no log: %w", dir, err)
+	}
+	defer sf.f.Close()
+	st := &sf.state
+	r.Cluster, r.Node, r.Term, r.Vote, r.Commit, r.Durable = st.cluster, st.node, st.term, st.vote, st.commit, st.durable
+	r.ConfStateIndex, r.First, r.Last = st.confIndex, st.first, st.first-1
+	conf, err := st.confState()
+	if err != nil {
+		return err
+	}
+	r.Voters, r.Learners = conf.GetVoters(), conf.GetLearners()
+	if st.resetting {
+		return fmt.Errorf("raftlog: %s was left in the middle of a reset to a snapshot, which the next start completes", dir)
+	}
+	segs, err := openSegments(fsys, dir, st, keys, true)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, s := range segs {
+			s.release()
+		}
+	}()
+	r.GTIDs = segs[0].head.ledger.gtids.Clone()
+	for i, s := range segs {
+		var next *segmentHead
+		if i+1 < len(segs) {
+			next = &segs[i+1].head
+		}
+		if err := r.walkSegment(s, next, fn); err != nil {
+			return err
+		}
+		if next != nil {
+			if err := r.joins(s, next); err != nil {
+				return err
+			}
+		}
+	}
+	if r.Last < r.Durable {
+		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
+			ErrCorrupt, dir, r.Last, r.Durable)
+	}
+	return nil
+}
+
+// walkSegment reads one segment and adds it to the report. next is the header of the following segment, nil if there is
+// none.
+func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) error) error {
+	sc, err := newScanner(s)
+	if err != nil {
+		return err
+	}
+	known := max(r.Durable, s.head.durable)
+	led := s.head.ledger.clone()
+	rep := SegmentReport{File: s.name, First: s.first(), Key: s.keyID}
+	for next == nil || sc.prev.index+1 < next.first {
+		rec, at, err := sc.next()
+		if errors.Is(err, errBadRecord) {
+			index := sc.prev.index + 1
+			durable, _, laterErr := sc.later(index)
+			if laterErr != nil {
+				return laterErr
+			}
+			if next != nil || max(known, durable) >= index {
+				return corruptAt(s, at, index, err)
+			}
+			rep.TornBytes = sc.size - at
+			err = io.EOF
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		known = max(known, rec.durable)
+		info := EntryInfo{
+			File: s.name, Offset: at, Index: rec.index, Term: rec.term, Durable: rec.durable, Type: rec.raftType, CRC: rec.crc,
+			Aborts: len(rec.prefix) > 0, Bytes: rec.size, Data: rec.inline,
+		}
+		var m Meta
+		if rec.raftType == raftpb.EntryNormal && len(rec.inline) > 0 {
+			if rest, err := m.Decode(rec.inline); err == nil {
+				info.Meta, info.Events, info.Data = &m, rec.events, nil
+				if len(rec.events) == 0 {
+					info.Events = rest
+				}
+				led.apply(rec.index, rec.term, &m, info.Events)
+			}
+		}
+		if err := fn(&info); err != nil {
+			return err
+		}
+		r.Entries++
+	}
+	rep.Last, rep.Bytes = sc.prev.index, sc.off
+	r.Segments = append(r.Segments, rep)
+	r.Last, r.LastTerm, r.Durable = sc.prev.index, sc.prev.term, known
+	r.GTIDs, r.OpenTransactionAt = led.gtids, led.open
+	s.last, s.end = sc.prev.index, sc.off
+	s.terms, s.slots = nil, []slot{{crc: sc.prev.crc}}
+	return nil
+}
+
+// joins checks that the segment after s continues where s ends.
+func (r *Report) joins(s *segment, next *segmentHead) error {
+	if s.last+1 != next.first || r.LastTerm != next.prevTerm || s.lastCRC() != next.prevCRC {
+		return fmt.Errorf(
+			"%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
+				"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, r.LastTerm, next.first-1,
+			next.prevTerm)
+	}
+	if !r.GTIDs.Equal(next.ledger.gtids) {
+		return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it",
+			ErrCorrupt, s.last)
+	}
+	return nil
+}
+
+// DumpOptions choose what Dump prints.
+type DumpOptions struct {
+	From, To uint64 // indexes; To 0: to the end
+	Events   bool   // a line for each event too
+	Keys     *Keys  // of encrypted segments
+}
+
+// Dump prints a line for each entry, like
+//
+//	41  term 3  trx  node 1 incarnation 12  binlog.000001:4711..9803  1746 bytes  unfinished  3e11…:17-19
+//
+// and returns Walk's error.
+func Dump(w io.Writer, fsys FS, dir string, opts DumpOptions) error {
+	err := Walk(fsys, dir, opts.Keys, func(e *EntryInfo) error {
+		if e.Index < opts.From {
+			return nil
+		}
+		if opts.To != 0 && e.Index > opts.To {
+			return errStop
+		}
+		if _, err := io.WriteString(w, e.line()); err != nil {
+			return err
+		}
+		if !opts.Events || e.Meta == nil || e.Meta.Kind == Settings {
+			return nil
+		}
+		return dumpEvents(w, e.Events)
+	})
+	if err == errStop {
+		return nil
+	}
+	return err
+}
+
+func (e *EntryInfo) line() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d\tterm %d\t", e.Index, e.Term)
+	m := e.Meta
+	switch {
+	case m != nil:
+		fmt.Fprintf(&b, "%v\tnode %d incarnation %d\t%v..%d:%d\t%d bytes", m.Kind, m.Node, m.Incarnation, m.Start, m.End.File,
+			m.End.Off, len(e.Events))
+		for _, f := range []struct {
+			flag Flags
+			name string
+		}{{FlagContinues, "continues"}, {FlagUnfinished, "unfinished"}, {FlagSpecial, "special"}} {
+			if m.Flags&f.flag != 0 {
+				b.WriteString("\t" + f.name)
+			}
+		}
+		if e.Aborts {
+			b.WriteString("\taborts")
+		}
+		for _, r := range m.GTIDs {
+			b.WriteString("\t" + r.String())
+		}
+	case e.Type != raftpb.EntryNormal:
+		fmt.Fprintf(&b, "%v\t%d bytes", e.Type, len(e.Data))
+	case len(e.Data) == 0:
+		b.WriteString("empty")
+	default:
+		fmt.Fprintf(&b, "unknown\t%d bytes", len(e.Data))
+	}
+	fmt.Fprintf(&b, "\t%s:%d\n", e.File, e.Offset)
+	return b.String()
+}
+
+func dumpEvents(w io.Writer, events []byte) error {
+	for len(events) > 0 {
+		h, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			_, err = fmt.Fprintf(w, "\t%d bytes that are no event: %v\n", len(events), err)
+			return err
+		}
+		note := ""
+		if err := binlog.VerifyChecksum(ev); err != nil {
+			note = "  " + err.Error()
+		}
+		if _, err := fmt.Fprintf(w, "\t%v\t%d bytes\tend %d%s\n", h.Type, h.EventSize, h.LogPos, note); err != nil {
+			return err
+		}
+		events = rest
+	}
+	return nil
+}
