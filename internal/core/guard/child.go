@@ -91,12 +91,16 @@ func (w *watch) end(reason string) bool {
 	return !w.left && (w.done || w.mysqld < 0)
 }
 
-// kill ends mysqld, once.
+// kill ends mysqld, once. The daemon, which sees it die, must be able to see why: that is written down first.
 func (w *watch) kill(reason string) {
 	if w.mysqld < 0 || w.done {
 		return
 	}
+	w.page.killed.Store(int64(now()))
 	err := unix.PidfdSendSignal(w.mysqld, unix.SIGKILL, nil, 0)
+	if err != nil {
+		w.page.killed.Store(0)
+	}
 	if errors.Is(err, unix.ESRCH) {
 		w.done = true // it is dead
 		return
@@ -106,7 +110,6 @@ func (w *watch) kill(reason string) {
 		return
 	}
 	w.done = true
-	w.page.killed.Store(int64(now()))
 	w.log.Error("guard: mysqld was killed", "reason", reason)
 }
 

@@ -182,6 +182,23 @@ func TestOverdue(t *testing.T) {
 	}
 }
 
+// TestKilledOnly: a server that had died before the guard came to kill it does not count as killed.
+func TestKilledOnly(t *testing.T) {
+	fd, ended := server(t)
+	w := watch{page: &page{}, mysqld: int(fd.Fd()), log: slog.New(slog.DiscardHandler)}
+	w.kill("a test")
+	if w.page.killed.Load() == 0 || !w.done {
+		t.Error("it was killed, and the guard does not say so")
+	}
+	eventually(t, "the server is killed", gone(ended))
+	w.page.killed.Store(0)
+	w.done = false
+	w.kill("a test")
+	if at := w.page.killed.Load(); at != 0 || !w.done {
+		t.Errorf("it was dead already, and the guard says that it killed it at %d", at)
+	}
+}
+
 // TestEarlier: the guard sleeps until a moment that then comes sooner.
 func TestEarlier(t *testing.T) {
 	g := start(t)
