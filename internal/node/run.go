@@ -97,19 +97,22 @@ const gcPercent = 10
 // fewer threads its goroutines, which hand a commit from one to the next, wake each other without waking another core.
 func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
 
+// realTime is what a node's organs go by.
+var realTime = run.Real{Boottime: consensus.Boottime}
+
 // newNode is a node that has read who it is and its history. Nothing of it runs.
 func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, version string, log *slog.Logger) *Node {
 	n := &Node{cfg: cfg, id: id, version: version, base: log, log: log.With("node", id.Name),
 		wake: make(chan struct{}, 1), fatal: make(chan error, 1),
 		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}),
-		lives: lifecycle.New(run.Real{Boottime: consensus.Boottime})}
+		lives: lifecycle.New(realTime)}
 	n.reads = reads.New(id, n.led, readHost{host{n}}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
-	n.acks = ackpath.New(id.ID, n.led, ackHost{n})
+	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {

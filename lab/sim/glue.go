@@ -9,23 +9,25 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
+	"trireme/internal/node/ackpath"
 	"trireme/internal/node/lifecycle"
 	"trireme/lab/sim/fakemysql"
 )
 
 // glue is package node in the simulation: the Top of a machine with a mysqld. What package node leaves to packages of
 // its own is done here by the same code: lifecycle.Lives (all that happens to mysqld between its start and its death),
-// ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step
+// ackpath.Path (from committed entries to OKs), ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step
 // by step, is what it does in between: the order of a promotion, fence, switchover, feed, seeding, guard. Each function
 // names the one that it follows.
 //
-// Left out: commit rules, weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the
+// Left out: weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the
 // router.
 type glue struct {
 	w   *World
@@ -48,7 +50,8 @@ type glue struct {
 	// Of the daemon's life.
 	up       bool
 	led      *ledger.Ledger
-	settled  uint64
+	acks     *ackpath.Path
+	ruled    *config.Cluster // the settings that acks has seen last
 	raft     consensus.State
 	since    time.Duration // leader since
 	asked    uint64        // the term before this one asked us to take over
@@ -118,7 +121,8 @@ func (g *glue) Start() uint64 {
 	}
 	g.sql.learn(g.n.Log(), hs.GetCommit())
 	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
-	g.settled, g.raft, g.asked = 0, consensus.State{}, 0
+	g.acks, g.ruled = ackpath.New(g.n.ID, g.led, exec{g}, ackHost{g}), nil
+	g.raft, g.asked = consensus.State{}, 0
 	g.hand, g.request = handover{}, nil
 	g.peers, g.asks = map[uint64]*peerState{}, map[uint64]func(any){}
 	g.applied, g.lost, g.looking, g.stopping = 0, 0, false, false
@@ -147,32 +151,11 @@ func (g *glue) Crash(power bool) {
 	g.guard.set(g, 0)
 }
 
-// Committed implements Top (ackpath.Path.OnCommitted).
+// Committed implements Top.
 func (g *glue) Committed(entries []*raftpb.Entry) {
-	var ack *raftlog.Meta
-	var ackTerm uint64
-	for _, e := range entries {
-		data := e.GetData()
-		if e.GetType() != raftpb.EntryNormal {
-			data = nil
-		}
-		m, rest, err := g.led.Add(e.GetIndex(), e.GetTerm(), data, time.Time{})
-		if err != nil {
-			g.w.Violate("S12", "node %d: the committed log is broken: %v", g.n.ID, err)
-			return
-		}
-		g.sql.learn(g.n.Log(), e.GetIndex()-1)
-		g.sql.committed(e.GetIndex(), e.GetTerm(), &m, rest)
-		if m.Flags&raftlog.FlagSpecial != 0 {
-			g.lives.NoteSpecial(e.GetIndex())
-		}
-		if m.Kind == raftlog.Trx && m.Flags&raftlog.FlagUnfinished == 0 {
-			ack, ackTerm = &m, e.GetTerm()
-		}
-	}
-	g.settled = entries[len(entries)-1].GetTerm()
-	if ack != nil {
-		g.acknowledge(ackTerm, ack)
+	if err := g.acks.OnCommitted(entries); err != nil {
+		g.w.Violate("S12", "node %d: %v", g.n.ID, err)
+		return
 	}
 	g.feedSoon()
 	g.poke()
@@ -229,6 +212,7 @@ func (g *glue) look() {
 	if g.lives.Life() != nil && g.alive() {
 		g.applied = g.led.Applied(g.srv.Executed()).Applied
 	}
+	g.tickAcks()
 	v := g.view()
 	g.tellGuard(v.Raft.LeaseUntil)
 	_, acts := ha.Decide(v)
@@ -249,7 +233,7 @@ func (g *glue) view() ha.View {
 		Now: g.now(), Self: g.n.ID, Name: fmt.Sprint("n", g.n.ID), Weight: 1,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Asked: g.asked != 0 && st.Term == g.asked+1, Since: g.since,
-			Unsettled: st.Role == consensus.Leader && g.settled != st.Term, Voters: len(st.Voters)},
+			Unsettled: st.Role == consensus.Leader && g.acks.Settled() != st.Term, Voters: len(st.Voters)},
 		Server: s.Server.View(), Serving: s.Serving.View(),
 		HandoverTriedTerm: g.hand.term, HandoverAt: g.hand.at, HandoverTo: g.hand.to, HandoverFails: g.hand.fails,
 		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID),
@@ -404,8 +388,8 @@ func (g *glue) LostXA(_ *lifecycle.Life, lost lifecycle.LostXA, applied uint64, 
 		applied, lost.XID, lost.Prepare)
 }
 
-// ReleaseSlowed implements lifecycle.Host: no acknowledgement is held back here.
-func (g *glue) ReleaseSlowed() {}
+// ReleaseSlowed implements lifecycle.Host.
+func (g *glue) ReleaseSlowed() { g.acks.ReleaseSlowed() }
 
 // WhyUnacknowledged implements lifecycle.Host.
 func (g *glue) WhyUnacknowledged() string { return "" }

@@ -3,6 +3,8 @@ package sim
 import (
 	"time"
 
+	"trireme/internal/api"
+	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 )
 
@@ -20,6 +22,8 @@ type status struct {
 	applied  uint64
 	openTerm uint64
 	keep     uint64
+	term     uint64
+	rules    *api.CommitRulesView // a leader's
 }
 
 // takeOver says that a leader hands over to the node that gets it (consensus knows, and tells; see ha.Raft.Asked).
@@ -51,6 +55,9 @@ func (g *glue) broadcast() {
 	if g.logger {
 		s.keep = st.Commit
 	}
+	if st.Role == consensus.Leader {
+		s.term, s.rules = st.Term, g.acks.Rules()
+	}
 	if now := g.lives.Status(); now.Phase() == ha.PhaseOpen {
 		s.openTerm = now.Term()
 	}
@@ -74,6 +81,9 @@ func (g *glue) Told(from uint64, what any) {
 			p.since = g.now()
 		}
 		p.status, p.at = m, g.now()
+		if m.rules != nil {
+			g.acks.HeardRules(m.term, m.rules)
+		}
 		g.poke()
 	case takeOver:
 		g.asked = m.term

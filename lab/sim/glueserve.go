@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"trireme/internal/core/consensus"
-	"trireme/internal/core/dump"
 	"trireme/internal/core/ha"
-	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
 )
@@ -101,23 +99,6 @@ func (g *glue) proposalTerm(term uint64) uint64 {
 		return 0
 	}
 	return term
-}
-
-// acknowledge is ackpath.Path.Acknowledge (S1).
-func (g *glue) acknowledge(entryTerm uint64, m *raftlog.Meta) {
-	s := g.lives.Status()
-	l := s.Life()
-	if l == nil || g.proc.dead {
-		return
-	}
-	ack := ledger.Ack{Node: g.n.ID, Incarnation: l.Incarnation, Serving: s.Term(), Term: g.n.st.Status().Term}
-	if !ack.Allows(entryTerm, m) {
-		return
-	}
-	src, _ := l.Stream()
-	if err := src.Ack(m.Incarnation, m.End); errors.Is(err, dump.ErrInvariant) {
-		g.w.Violate("S1", "node %d: acknowledging %v: %v", g.n.ID, m.End, err)
-	}
 }
 
 // openWrites is node.openWrites.

@@ -190,7 +190,7 @@ func (s *stream) pump() {
 		s.pending = p.Data
 		s.propose()
 		if g.sql.broken("S1") {
-			g.acknowledge(s.term, &p.Meta)
+			g.acks.Acknowledge(s.term, &p.Meta)
 		}
 		return
 	}

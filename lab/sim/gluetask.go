@@ -162,11 +162,17 @@ func (c *taskContext) left(d time.Duration) time.Duration {
 	return d
 }
 
-// exec implements run.Exec for the tasks of a node.
+// exec implements run.Exec and run.Clock for the tasks of a node.
 type exec struct{ g *glue }
 
 // Now implements run.Exec.
 func (x exec) Now() time.Duration { return x.g.now() }
+
+// Wall implements run.Clock.
+func (x exec) Wall() time.Time { return time.Unix(1_800_000_000, x.g.w.now) }
+
+// AfterFunc implements run.Clock.
+func (x exec) AfterFunc(d time.Duration, f func()) { x.g.n.After(d, f) }
 
 // Sleep implements run.Exec.
 func (x exec) Sleep(ctx context.Context, d time.Duration) error {

@@ -22,6 +22,8 @@ type Top interface {
 	Committed(entries []*raftpb.Entry)
 	// Snapshot tells that the log was replaced, as consensus.Config.OnSnapshot.
 	Snapshot(snap *raftpb.Snapshot)
+	// Matched tells what a leader knows of the voters' logs, as consensus.Config.OnMatch.
+	Matched(m consensus.Matches)
 	// State tells of a change of role, term or leader.
 	State(s consensus.State)
 	// Told gets what another node's Top gave to Tell.
@@ -182,6 +184,7 @@ func (n *Node) open() (err error) {
 		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
 		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: 64 << 10,
 		MaxApplyingBytes: 16 << 10, OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState,
+		OnMatch: n.top.Matched,
 		OnFatal: func(error) {}, CampaignDelay: n.campaignDelay, Clock: n.Clock,
 	}
 	life := n.life

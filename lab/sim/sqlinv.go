@@ -49,6 +49,7 @@ type sqlWorld struct {
 	probe      uint64
 	probed     bool
 	counts     sqlCounts
+	holds      holds
 }
 
 // sqlCounts are written once, by the first to finish.
@@ -56,6 +57,7 @@ type sqlCounts struct {
 	attempts, refused, acked, unknown, reads int64 // of clients
 	opens, retires, seeds, guards            int64
 	plugged, refed                           int64 // transactions, by judgements
+	ruled, rulesOff, slowed                  int64 // looks at commits under a rule, suspensions, times that commits were slowed
 }
 
 // SQLTop makes the Tops of a cluster of data nodes: the daemon's work above consensus, with a model of mysqld. rule
@@ -88,6 +90,7 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 		s.logger = 1 + uint64(r.IntN(n))
 	}
 	w.At(quiet/2, s.startClients)
+	s.holds.init(w)
 	return s
 }
 
@@ -247,7 +250,10 @@ func (s *sqlWorld) note(rows []uint64) {
 
 // committedHere is called when a transaction becomes visible on a server: it must be committed (S1, S3, S4).
 func (s *sqlWorld) committedHere(g *glue, t fakemysql.Trx, leader bool) {
-	if _, ok := s.at[t.GTID]; ok {
+	if at, ok := s.at[t.GTID]; ok {
+		if leader && g.srv.SemiSync() {
+			s.okGiven(g, at)
+		}
 		return
 	}
 	switch {
@@ -418,7 +424,7 @@ func (s *sqlWorld) finish(g *glue) {
 	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked,
 		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
 		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "plugged": s.counts.plugged,
-		"refed": s.counts.refed} {
+		"refed": s.counts.refed, "ruled": s.counts.ruled, "rules_off": s.counts.rulesOff, "slowed": s.counts.slowed} {
 		s.w.Count(name, n)
 	}
 	clear(s.clients)

@@ -13,8 +13,6 @@ import (
 // is never set: a jump of the time of day changes none of them (S10). These files of the packages that decide may ask
 // for it all the same, for the reason given.
 var wallClock = map[string]string{
-	"node/ackpath/ackpath.go":     "shows how far behind mysqld is",
-	"node/ackpath/rules.go":       "shows since when a commit rule is suspended",
 	"node/certs/audit.go":         "the audit log says when",
 	"node/certs/ca.go":            "certificates begin and end by the time of day",
 	"node/certs/certs.go":         "certificates expire by the time of day",

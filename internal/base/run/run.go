@@ -20,6 +20,16 @@ type Exec interface {
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
+// Clock is the time that goes by while nothing is waited for.
+type Clock interface {
+	// Now is CLOCK_BOOTTIME.
+	Now() time.Duration
+	// Wall is the time of day, for people to see.
+	Wall() time.Time
+	// AfterFunc calls f once d has passed.
+	AfterFunc(d time.Duration, f func())
+}
+
 // Real is the time of this machine.
 type Real struct {
 	Boottime func() int64 // CLOCK_BOOTTIME, in nanoseconds
@@ -27,6 +37,12 @@ type Real struct {
 
 // Now implements Exec.
 func (r Real) Now() time.Duration { return time.Duration(r.Boottime()) }
+
+// Wall implements Clock.
+func (Real) Wall() time.Time { return time.Now() }
+
+// AfterFunc implements Clock.
+func (Real) AfterFunc(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
 // Sleep implements Exec.
 func (Real) Sleep(ctx context.Context, d time.Duration) error {

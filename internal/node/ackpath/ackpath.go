@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ha"
@@ -77,6 +78,7 @@ type Host interface {
 type Path struct {
 	self    uint64
 	ledger  *ledger.Ledger
+	clock   run.Clock
 	host    Host
 	settled atomic.Uint64
 	clocks  atomic.Pointer[map[uint64]time.Duration]
@@ -85,12 +87,9 @@ type Path struct {
 }
 
 // New makes the path of a member. It holds nothing back until TickRules and Slow say so.
-func New(self uint64, led *ledger.Ledger, host Host) *Path {
-	return &Path{self: self, ledger: led, host: host}
+func New(self uint64, led *ledger.Ledger, clock run.Clock, host Host) *Path {
+	return &Path{self: self, ledger: led, clock: clock, host: host}
 }
-
-// now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
 
 // Settled is the highest term of which an entry was committed and applied here.
 func (p *Path) Settled() uint64 { return p.settled.Load() }
@@ -108,7 +107,7 @@ func (p *Path) OnCommitted(entries []*raftpb.Entry) error {
 		if e.GetType() != raftpb.EntryNormal {
 			data = nil
 		}
-		at := time.Now()
+		at := p.clock.Wall()
 		m, body, err := p.ledger.Add(e.GetIndex(), e.GetTerm(), data, at)
 		if err != nil {
 			return fmt.Errorf("the committed log is broken: %w", err)

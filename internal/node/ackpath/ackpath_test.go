@@ -9,6 +9,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ha"
@@ -34,11 +35,13 @@ type testHost struct {
 	woken     int
 }
 
+var realTime = run.Real{Boottime: consensus.Boottime}
+
 func newTestPath() (*Path, *testHost) {
 	h := &testHost{}
 	h.status.Term, h.status.Role = 7, consensus.Leader
 	h.leading = Leading{Incarnation: 3, Term: 7, Source: h}
-	return New(1, ledger.New(raftlog.Boundary{}), h), h
+	return New(1, ledger.New(raftlog.Boundary{}), realTime, h), h
 }
 
 func (h *testHost) Raft() Raft               { return h }

@@ -46,11 +46,11 @@ func (p *Path) Slow(objective time.Duration, node string, backlog time.Duration)
 		DelaySeconds: d.Seconds()}
 	switch {
 	case d > 0 && f.slowed == 0:
-		f.slowed = now()
+		f.slowed = p.clock.Now()
 		return SlowingBegan
 	case d > 0:
-		f.slowed = now()
-	case f.slowed != 0 && now() > f.slowed+flowQuiet:
+		f.slowed = p.clock.Now()
+	case f.slowed != 0 && p.clock.Now() > f.slowed+flowQuiet:
 		f.slowed = 0
 		return SlowingEnded
 	}
@@ -90,7 +90,7 @@ func (p *Path) acknowledgeSoon(term uint64, m *raftlog.Meta) {
 		p.Acknowledge(term, m)
 		return
 	}
-	time.AfterFunc(d, func() { p.Acknowledge(h.term, &h.meta) })
+	p.clock.AfterFunc(d, func() { p.Acknowledge(h.term, &h.meta) })
 }
 
 // ReleaseSlowed acknowledges what is held back. Writes are being closed, which must not wait for the sake of followers.

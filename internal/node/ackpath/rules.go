@@ -48,7 +48,7 @@ func (p *Path) holdForRules(index, term uint64, m *raftlog.Meta) {
 	r.mu.Lock()
 	if term >= r.gate.Term() {
 		r.beginLocked(term, index)
-		r.gate.Add(index, now(), holdBack(term, m))
+		r.gate.Add(index, p.clock.Now(), holdBack(term, m))
 	}
 	r.mu.Unlock()
 	p.release()
@@ -174,8 +174,8 @@ func (p *Path) TickRules(c *config.Cluster) {
 		r.mu.Unlock()
 		return // leadership has moved
 	}
-	changed = append(changed, r.gate.Tick(now(), commit)...)
-	states := r.gate.States(now(), commit)
+	changed = append(changed, r.gate.Tick(p.clock.Now(), commit)...)
+	states := r.gate.States(p.clock.Now(), commit)
 	r.mu.Unlock()
 	p.release()
 	for _, s := range changed {
@@ -213,7 +213,7 @@ func (p *Path) tellRule(s ha.RuleState, m consensus.Matches, commit uint64) {
 	name := r.nameLocked(s.CommitRule)
 	before, was := r.suspended[s.CommitRule]
 	if s.Suspended {
-		at := time.Now()
+		at := p.clock.Wall()
 		r.suspended[s.CommitRule] = api.CommitRuleView{Rule: name, Suspended: true, Since: &at, Why: why, Waiting: s.Waiting,
 			WaitingSeconds: s.Waited.Seconds()}
 	} else {
@@ -232,7 +232,7 @@ func (p *Path) tellRule(s ha.RuleState, m consensus.Matches, commit uint64) {
 		kind = RuleOff
 		text = fmt.Sprintf("%s is set and not in force yet (%s); OKs are given by plain majority until it is met", name, why)
 	case was:
-		text += fmt.Sprintf(" again after %.1f s", time.Since(*before.Since).Seconds())
+		text += fmt.Sprintf(" again after %.1f s", p.clock.Wall().Sub(*before.Since).Seconds())
 	}
 	p.host.RuleChanged(kind, m.Term, commit, text)
 }
@@ -293,7 +293,7 @@ func (p *Path) LongestWait() (w Wait) {
 	commit := p.host.Raft().Status().Commit
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.gate.States(now(), commit) {
+	for _, s := range r.gate.States(p.clock.Now(), commit) {
 		if s.Waited > w.For {
 			w = Wait{r.nameLocked(s.CommitRule), s.Waiting, s.Waited, r.gate.Grace()}
 		}

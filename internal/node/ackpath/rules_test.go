@@ -35,7 +35,7 @@ func TestRulesAreTakenOver(t *testing.T) {
 	p.OnMatch(consensus.Matches{Term: 6, Voters: []consensus.Match{{ID: 1, Index: 50}, {ID: 2, Index: 40}}})
 	p.OnMatch(consensus.Matches{Term: 5, Voters: []consensus.Match{{ID: 2, Index: 60}}}) // comes late
 	r := &p.rules
-	states := r.gate.States(now(), 50)
+	states := r.gate.States(realTime.Now(), 50)
 	got := ""
 	for _, s := range states {
 		got += r.nameLocked(s.CommitRule) + map[bool]string{true: " suspended", false: " asked for"}[s.Suspended] + "; "
