@@ -139,8 +139,8 @@ func (s *sqlWorld) drain(g *glue) {
 		if !logged || !committed && !s.local.Contains(t) {
 			s.w.Violate("S4", "node %d: client %d heard OK for %v, which is not committed", g.n.ID, o.Client, t)
 		}
-		if o.Client == s.probe {
-			s.probed = true
+		if o.Client == s.probe.client {
+			s.probe.ok = true
 		}
 	}
 }

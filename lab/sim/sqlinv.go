@@ -46,8 +46,10 @@ type sqlWorld struct {
 	nextRow    uint64
 	nextTable  uint32
 	nextXID    int
-	probe      uint64
-	probed     bool
+	probe      struct { // the write that shows whether the cluster takes any
+		client uint64
+		ok     bool
+	}
 	counts     sqlCounts
 	holds      holds
 }
@@ -366,9 +368,9 @@ func (s *sqlWorld) illness() string {
 	if o == nil {
 		return "no node takes writes"
 	}
-	if !s.probed {
+	if !s.probe.ok {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.Insert, Rows: []uint64{s.freshRow()}}, false)
-		s.probe = s.nextClient
+		s.probe.client = s.nextClient
 		o.stream().pumpSoon()
 		return "a write was not acknowledged yet"
 	}

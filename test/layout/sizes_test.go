@@ -33,7 +33,7 @@ var larger = map[string]struct {
 	"internal/core/raftlog":  {5570, "one format on disk, and its in-memory file system for tests"},
 	"internal/access/router": {7850, "to be divided: protocol, sessions, splitting"},
 	"lab/bench":              {7200, "fourteen suites, one or two files each"},
-	"lab/sim":                {5900, "its copies of parts of the node are to go, as that of lifecycle has"},
+	"lab/sim":                {6065, "its copies of parts of the node are to go, as those of lifecycle and ackpath have"},
 	"lab/verify":             {6910, "thirteen workloads with their checkers"},
 
 	"internal/ops/backup/restore.go":    {560, "see the package"},
