@@ -50,8 +50,8 @@ type sqlWorld struct {
 		client uint64
 		ok     bool
 	}
-	counts     sqlCounts
-	holds      holds
+	counts sqlCounts
+	holds  holds
 }
 
 // sqlCounts are written once, by the first to finish.
