@@ -28,7 +28,7 @@ type Seeding struct {
 	BytesPerSecond int64 // limit of what is read from the donor; 0: none
 	// the data that is there goes when the copy is complete; there must be room for both
 	KeepOld  bool
-	Progress func(SeedProgress) // called now and then; nil: not
+	Progress func(SeedProgress) // called now and then, and once all is copied; nil: not
 	// asked when the copy is complete and old data is still there; an error throws the copy away
 	Check func(context.Context) error
 	// told before the copy counts, when old data is gone; an error throws it away
@@ -190,21 +190,25 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 	}()
 	tick := time.NewTicker(seedPoll)
 	defer tick.Stop()
+	look := func() {
+		if s.Progress == nil {
+			return
+		}
+		if at, err := cloneProgress(ctx, watch); err == nil {
+			s.Progress(at)
+			failpoint.Hit("seed.copying")
+		}
+	}
 	for {
 		select {
 		case err := <-done:
 			if err != nil {
 				return fmt.Errorf("CLONE from %s: %w", from, explainClone(err))
 			}
+			look() // a small copy is over before the first tick
 			return nil
 		case <-tick.C:
-			if s.Progress == nil {
-				continue
-			}
-			if at, err := cloneProgress(ctx, watch); err == nil {
-				s.Progress(at)
-				failpoint.Hit("seed.copying")
-			}
+			look()
 		}
 	}
 }

@@ -109,8 +109,13 @@ func TestSeed(t *testing.T) {
 		}
 		return nil
 	}, Check: func(context.Context) error { checked = true; return nil }}
+	var at SeedProgress
+	from.Progress = func(p SeedProgress) { at = p }
 	if err := Seed(testContext(t), to, from); err != nil || !asked {
 		t.Fatalf("confirmation asked for: %t, %v", asked, err)
+	}
+	if at.Done < 1<<20 || at.Done != at.Total {
+		t.Errorf("the whole copy is %+v", at)
 	}
 	to.Port = freePort(t)
 	s, err := New(to)
