@@ -68,9 +68,24 @@ func chartOf(list []point, title string, text func(float64) string) *chart {
 // signs of levels: a colour must not be all that tells them apart.
 var signs = map[string]string{levelGood: "●", levelWarn: "▲", levelBad: "✕", levelLoud: "✕"}
 
+// text shows what stands between two backticks, as in a message of the command line, as code.
+func text(s string) template.HTML {
+	var b strings.Builder
+	for {
+		before, rest, _ := strings.Cut(s, "`")
+		code, after, paired := strings.Cut(rest, "`")
+		if !paired {
+			return template.HTML(b.String() + template.HTMLEscapeString(s))
+		}
+		b.WriteString(template.HTMLEscapeString(before) + "<code>" + template.HTMLEscapeString(code) + "</code>")
+		s = after
+	}
+}
+
 // funcs of the templates.
 var funcs = template.FuncMap{
 	"sign":    func(level string) string { return signs[level] },
+	"text":    text,
 	"stamp":   clock,
 	"seconds": func(s *float64) string { return seconds(*s) },
 	"dash": func(s string) string {

@@ -192,3 +192,19 @@ func TestReigns(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestText: what is between backticks is code; a backtick alone stays; nothing gets past escaping.
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{
+		"run `trireme why-not n1`, then `a`": "run <code>trireme why-not n1</code>, then <code>a</code>",
+		"plain <b>":                          "plain &lt;b&gt;",
+		"`<script>` and <i>":                 "<code>&lt;script&gt;</code> and &lt;i&gt;",
+		"one ` alone, `two`":                 "one <code> alone, </code>two`",
+		"a `b":                               "a `b",
+		"":                                   "",
+	} {
+		if got := string(text(in)); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
