@@ -185,6 +185,8 @@ func TestTakeOver(t *testing.T) {
 		"ssl_ca": {"", "DYNAMIC"}, "audit_log_file": {"a", "GLOBAL"}, "validate_password.policy": {"LOW", "PERSISTED"},
 		"table_open_cache": {"4000", ""}, "character_set_server": {"latin1", ""}, "time_zone": {"+00:00", ""},
 		"collation_server": {"utf8mb4_0900_ai_ci", ""},
+		// what a session has set for itself, what was set for all, and what the configuration says
+		"wait_timeout": {"28800", "DYNAMIC"}, "lock_wait_timeout": {"50", "DYNAMIC"}, "max_execution_time": {"0", "GLOBAL"},
 	} {
 		f.Vars[name] = v[0]
 		if v[1] != "" {
@@ -196,6 +198,7 @@ func TestTakeOver(t *testing.T) {
 	taken, changes := takeOver(f, cfg)
 	want := map[string]string{"max_connections": "500", "innodb_buffer_pool_size": "1073741824",
 		"skip_name_resolve": "OFF", "character_set_server": "latin1",
+		"lock_wait_timeout": "50", "max_execution_time": "0",
 		"default_time_zone": "+00:00", "loose_audit_log_file": "a",
 		"loose_validate_password.policy": "LOW"}
 	if len(taken) != len(want) {
@@ -216,7 +219,7 @@ func TestTakeOver(t *testing.T) {
 		}
 	}
 	for _, same := range []string{"gtid_mode", "port", "max_binlog_size", "table_open_cache",
-		"rpl_semi_sync_source_trace_level", "ssl_ca"} {
+		"rpl_semi_sync_source_trace_level", "ssl_ca", "wait_timeout"} {
 		if slices.ContainsFunc(changes, func(o OptionChange) bool { return o.Name == same }) {
 			t.Errorf("%s is listed although nothing changes", same)
 		}

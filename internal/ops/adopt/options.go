@@ -23,13 +23,23 @@ var untracked = map[string]string{"character_set_server": "utf8mb4", "collation_
 	"transaction_isolation": "REPEATABLE-READ",
 	"time_zone":             "SYSTEM", "lower_case_table_names": "0"}
 
+// ofSessions are variables that sessions set for themselves, such as our own (server.ready), with MySQL's defaults.
+// After any session's SET their source is DYNAMIC, for all sessions and until a restart (measured on 9.7.4).
+var ofSessions = map[string]string{"lock_wait_timeout": "31536000", "max_execution_time": "0",
+	"sql_mode": "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO," +
+		"NO_ENGINE_SUBSTITUTION",
+	"wait_timeout": "28800"}
+
 // isSet reports whether the value of a variable is somebody's choice, or one on which accounts rest and which Trireme
 // would choose otherwise.
 func isSet(f *facts, name string, fate mysqld.Fate) bool {
 	if normal, ok := untracked[name]; ok {
 		return f.Vars[name] != normal
 	}
-	_, set := f.Sources[name]
+	source, set := f.Sources[name]
+	if normal, ok := ofSessions[name]; ok && source == "DYNAMIC" && f.Vars[name] == normal {
+		return false
+	}
 	return set || name == "skip_name_resolve" && !fate.Same
 }
 

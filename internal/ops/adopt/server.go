@@ -80,7 +80,7 @@ func connect(ctx context.Context, l Login) (*server, error) {
 }
 
 // ready makes the session fit for changes. Not before variables_info was read: that shows what a session has set as
-// well.
+// well, even of one that is over.
 func (s *server) ready(ctx context.Context) error {
 	return s.exec(ctx, quickLimit,
 		"SET SESSION sql_mode = '', SESSION wait_timeout = 86400, SESSION lock_wait_timeout = 5, SESSION max_execution_time = 0,"+
