@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/ops/cli"
 )
@@ -70,7 +71,7 @@ func (c *logKeyCmd) Run(e *env) error {
 	if text, err = raftlog.AddKey(text, id); err != nil {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
-	if err := config.WriteFile(c.File, text); err != nil {
+	if err := durable.WriteFile(c.File, text, 0o600); err != nil {
 		return err
 	}
 	fmt.Fprintf(e.out, "key %s is in %s\n", id, c.File)

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 )
 
 // Bounds of the history.
@@ -217,7 +217,7 @@ func (h *history) save() {
 			h.log.Warn("an event of the history cannot be written", "err", err)
 		}
 	}
-	if err := config.WriteFile(h.path, b.Bytes()); err != nil {
+	if err := durable.WriteFile(h.path, b.Bytes(), 0o600); err != nil {
 		h.log.Warn("the history could not be written", "err", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/raftlog"
 )
 
@@ -25,7 +25,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 		if text, err = raftlog.AddKey(text, id); err != nil {
 			t.Fatal(err)
 		}
-		if err := config.WriteFile(file, text); err != nil {
+		if err := durable.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
 )
@@ -92,7 +93,7 @@ func (f *localFile) update(change func(*localState)) error {
 	if err != nil {
 		return err
 	}
-	if err := config.WriteFile(f.path, append(b, '\n')); err != nil {
+	if err := durable.WriteFile(f.path, append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing %s: %w", f.path, err)
 	}
 	f.state.Store(&next)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/raftlog"
 )
 
@@ -151,5 +152,5 @@ func writeKeys(dir string) error {
 	if err != nil {
 		return err
 	}
-	return config.WriteFile(filepath.Join(dir, keysName), text)
+	return durable.WriteFile(filepath.Join(dir, keysName), text, 0o600)
 }

@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/ha"
 	"trireme/internal/ops/demo"
 	"trireme/internal/ops/setup"
@@ -29,7 +30,7 @@ func (c *cluster) move(n *demo.Node, base int, known string) {
 	f.Peer.Listen, f.Peer.Advertise, f.Peer.Known = at(n.Ports.Peer), at(n.Ports.Peer), known
 	f.API = config.API{Listen: at(n.Ports.API), Advertise: at(n.Ports.API)}
 	f.MySQL.Port, f.Router.RWPort, f.Router.ROPort = n.Ports.MySQL, n.Ports.RW, n.Ports.RO
-	must(c.t, config.WriteFile(path, config.Render(f)))
+	must(c.t, durable.WriteFile(path, config.Render(f), 0o600))
 }
 
 // knownAt waits until the settings, as a node has them, hold the new addresses of another one.
@@ -149,7 +150,7 @@ func (c *cluster) movesBeforeItsFirstStart(base int) {
 		f, err := config.Load(path)
 		must(c.t, err)
 		f.Peer.Advertise = advertise
-		must(c.t, config.WriteFile(path, config.Render(f)))
+		must(c.t, durable.WriteFile(path, config.Render(f), 0o600))
 		cmd := exec.CommandContext(c.t.Context(), testkit.Program(c.t, testkit.Trireme), "node", "--config", path)
 		must(c.t, cmd.Start())
 		return cmd

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
@@ -28,7 +29,7 @@ func TestEncryptedLog(t *testing.T) {
 		}
 		text, err = raftlog.AddKey(text, id)
 		must(t, err)
-		must(t, config.WriteFile(keys, text))
+		must(t, durable.WriteFile(keys, text, 0o600))
 	}
 	newKey("first")
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
@@ -70,7 +71,7 @@ func TestEncryptedLog(t *testing.T) {
 	c.ends(locked, "cat: exit status 1")
 	other, err := raftlog.AddKey(nil, "other")
 	must(t, err)
-	must(t, config.WriteFile(keys, other))
+	must(t, durable.WriteFile(keys, other, 0o600))
 	c.start(locked)
 	c.ends(locked, `it was written with the key "first"`)
 	for name, b := range contents(t, raft(locked)) {

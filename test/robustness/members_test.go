@@ -16,6 +16,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/base/pki"
 	"trireme/internal/core/ha"
 	"trireme/internal/ops/demo"
@@ -234,7 +235,7 @@ func (c *cluster) setSeedRate(n *demo.Node, old, rate string) {
 	if next == string(b) {
 		c.t.Fatalf("no seed_rate %s in %s", old, b)
 	}
-	must(c.t, config.WriteFile(path, []byte(next)))
+	must(c.t, durable.WriteFile(path, []byte(next), 0o600))
 }
 
 // copies counts how often a node got a copy of another's data.

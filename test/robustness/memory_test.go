@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/lab/needs"
 	"trireme/lab/verify"
 )
@@ -47,7 +48,7 @@ func TestLoggerIsSmall(t *testing.T) {
 	if !ok || !next {
 		t.Fatalf("no [mysql] before [peer] in %s", b)
 	}
-	must(t, config.WriteFile(path, []byte(before+"\n[peer]"+after)))
+	must(t, durable.WriteFile(path, []byte(before+"\n[peer]"+after), 0o600))
 	c.start(logger)
 	c.healthy()
 	w := c.load(verify.Config{Writers: 64, PayloadBytes: 4096})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
 	"trireme/lab/verify"
@@ -189,7 +190,7 @@ func (p *powered) setDurability(mode string) {
 		s, err := config.Load(path)
 		must(p.t, err)
 		s.MySQL.Durability = mode
-		must(p.t, config.WriteFile(path, config.Render(s)))
+		must(p.t, durable.WriteFile(path, config.Render(s), 0o600))
 	}
 	must(p.t, p.StartAll())
 	p.healthy()

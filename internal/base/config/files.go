@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"trireme/internal/base/failpoint"
+	"trireme/internal/base/durable"
 )
 
 // Identity ties a directory to one node of one cluster. It is written once, by init or join.
@@ -175,47 +175,5 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return WriteFile(path, append(data, '\n'))
-}
-
-// WriteFile replaces path by data with mode 0600: either the old or the new content is there after a crash, never a
-// mixture.
-func WriteFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	failpoint.Hit("file.before-rename")
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	failpoint.Hit("file.after-rename")
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if err := d.Sync(); err != nil {
-		_ = d.Close()
-		return err
-	}
-	return d.Close()
+	return durable.WriteFile(path, append(data, '\n'), 0o600)
 }

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/base/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -118,7 +120,7 @@ func create(ctx context.Context, root, path string, fill func(ctx context.Contex
 	}
 	err = fill(ctx, tmp)
 	if err == nil {
-		err = syncDir(tmp)
+		err = durable.SyncFS(tmp) // after a power cut it is whole, or was never renamed
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(tmp, lockName), nil, 0o600)
@@ -130,16 +132,6 @@ func create(ctx context.Context, root, path string, fill func(ctx context.Contex
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	return nil
-}
-
-// syncDir makes a directory durable: after a power cut it is whole, or was never renamed.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return unix.Syncfs(int(f.Fd()))
 }
 
 // prune removes what was not used for the longest time. The lock of the cache is held.

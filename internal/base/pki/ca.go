@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"trireme/internal/base/durable"
 )
 
 // A change of the CA, as each node makes it. Both CAs are trusted in between, so links go on:
@@ -157,7 +159,7 @@ func (b *Bundle) GoOver(dir, to string, hosts []string, now time.Time) error {
 		if err := os.Rename(filepath.Join(dir, NextCAKeyFile), filepath.Join(dir, CAKeyFile)); err != nil {
 			return err
 		}
-		if err := syncDir(dir); err != nil {
+		if err := durable.SyncDir(dir); err != nil {
 			return err
 		}
 	}

@@ -2,11 +2,11 @@ package pki
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+
+	"trireme/internal/base/durable"
 )
 
 // File names inside a node's certificate directory (0700; every file 0600).
@@ -72,7 +72,7 @@ func finishPair(dir string) error {
 	if err := os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, NodeKeyFile)); err != nil {
 		return fmt.Errorf("put the node's new key in place: %w", err)
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // LoadBundle reads what Save wrote.
@@ -113,7 +113,7 @@ func saveAll(dir string, files []file) error {
 		return fmt.Errorf("make the certificate directory: %w", err)
 	}
 	for _, f := range files {
-		if err := WriteFile(filepath.Join(dir, f.name), f.data); err != nil {
+		if err := durable.WriteFile(filepath.Join(dir, f.name), f.data, 0o600); err != nil {
 			return err
 		}
 	}
@@ -131,37 +131,6 @@ func readSecret(path string) ([]byte, error) {
 			st.Mode().Perm())
 	}
 	return os.ReadFile(path)
-}
-
-// WriteFile replaces a file atomically and durably, mode 0600.
-func WriteFile(path string, data []byte) error {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600 by itself
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
 }
 
 // CAFileTLS is ClientTLS with the CA of a node's directory, which is read for each handshake: another process may

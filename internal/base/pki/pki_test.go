@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/base/durable"
+
 	"pgregory.net/rapid"
 )
 
@@ -454,7 +456,7 @@ func TestRenew(t *testing.T) {
 	loads(after)
 	put := func(name string, data []byte) {
 		t.Helper()
-		if err := WriteFile(filepath.Join(dir, name), data); err != nil {
+		if err := durable.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

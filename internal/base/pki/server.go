@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"trireme/internal/base/durable"
 )
 
 // ServerFile holds key and certificate of the node's mysqld, in this order.
@@ -106,7 +108,7 @@ func DropServer(dir string) error {
 	if err := os.Remove(filepath.Join(dir, ServerFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 func (i Identity) serverURI() *url.URL {

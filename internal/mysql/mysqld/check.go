@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"trireme/internal/base/durable"
 )
 
 // Check looks at everything that can be known before mysqld is started, and is also run by Start. Errors:
@@ -84,7 +86,7 @@ func (c Config) dataVersion() (Version, bool) {
 }
 
 func (c Config) checkSpace(need uint64) error {
-	free, err := freeBytes(c.Dir)
+	free, err := durable.Free(c.Dir)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"trireme/internal/base/durable"
 )
 
 // Foreign is a mysqld that somebody else has started, found by its data directory.
@@ -85,7 +87,7 @@ func TakeOver(cfg Config, move func(to string) error) error {
 	if err := move(cfg.DataDir()); err != nil {
 		return err
 	}
-	return syncDir(cfg.Dir)
+	return durable.SyncDir(cfg.Dir)
 }
 
 // AdoptStatements make Trireme's own accounts on a running server of somebody else's. They go to its binary log, and

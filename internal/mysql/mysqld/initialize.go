@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/base/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -110,7 +112,7 @@ func (c Config) initialize(ctx context.Context, need uint64, fill func(tmp strin
 	if err := os.Remove(filepath.Join(tmp, "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("initialise %s: %w", c.DataDir(), err)
 	}
-	if err := syncFS(c.Dir); err != nil {
+	if err := durable.SyncFS(c.Dir); err != nil {
 		return err
 	}
 	// The marker goes first: after a crash in between there is no data directory yet, and Initialize runs again.
@@ -120,7 +122,7 @@ func (c Config) initialize(ctx context.Context, need uint64, fill func(tmp strin
 	if err := os.Rename(tmp, c.DataDir()); err != nil {
 		return fmt.Errorf("initialise: %w", err)
 	}
-	if err := syncDir(c.Dir); err != nil {
+	if err := durable.SyncDir(c.Dir); err != nil {
 		return fmt.Errorf("initialise: %w", err)
 	}
 	return nil
@@ -179,7 +181,7 @@ func (c Config) writeMarker() error {
 	if err != nil {
 		return fmt.Errorf("initialise: %w", err)
 	}
-	if err := writeFileSync(c.markerFile(), b, 0o644); err != nil {
+	if err := durable.WriteFile(c.markerFile(), b, 0o644); err != nil {
 		return fmt.Errorf("initialise: %w", err)
 	}
 	return nil
@@ -413,46 +415,4 @@ func copyFile(from, dir, to string, mode fs.FileMode, uid, gid int) error {
 	}
 	_, err = io.Copy(out, in) // copy_file_range: shares blocks where the file system can
 	return errors.Join(err, out.Close())
-}
-
-// syncFS makes everything written below dir durable at once.
-func syncFS(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	defer func() { _ = f.Close() }()
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}
-
-// writeFileSync replaces a file, whole or not at all, and makes it durable.
-func writeFileSync(path string, data []byte, mode fs.FileMode) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

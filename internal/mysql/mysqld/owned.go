@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"trireme/internal/base/durable"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -118,7 +120,7 @@ func (c Config) replaceOwned(path string, data []byte, mode fs.FileMode) error {
 	if err := root.Rename(tmp, name); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // appendOwned opens a log of mysqld's to append to it, and makes it if it is missing.

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"trireme/internal/base/durable"
 )
 
 // PlainFile is the option file with which this directory's mysqld is a server of its own, once the cluster was left.
@@ -88,10 +90,10 @@ func (c Config) WritePlain(source bool) error {
 	if err := os.Remove(filepath.Join(c.DataDir(), "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := syncDir(c.DataDir()); err != nil {
+	if err := durable.SyncDir(c.DataDir()); err != nil {
 		return err
 	}
-	return writeFileSync(c.PlainFile(), []byte(c.plainOptions(source)), 0o600)
+	return durable.WriteFile(c.PlainFile(), []byte(c.plainOptions(source)), 0o600)
 }
 
 // ExecPlain turns this process into the plain server: a service manager that runs the daemon then runs mysqld, under

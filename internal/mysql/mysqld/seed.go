@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/base/durable"
 	"trireme/internal/base/failpoint"
 )
 
@@ -101,7 +102,7 @@ func (c Config) seed(ctx context.Context, s Seeding) (err error) {
 		return err
 	}
 	if s.KeepOld {
-		if err := syncFS(c.Dir); err != nil {
+		if err := durable.SyncFS(c.Dir); err != nil {
 			return err
 		}
 	}
@@ -255,7 +256,7 @@ func (c Config) discard() error {
 	if err := os.Remove(c.markerFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old data: %w", err)
 	}
-	if err := syncDir(c.Dir); err != nil {
+	if err := durable.SyncDir(c.Dir); err != nil {
 		return fmt.Errorf("remove old data: %w", err)
 	}
 	if err := os.RemoveAll(old); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
@@ -73,7 +74,7 @@ func (s *State) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return config.WriteFile(generationFile(dir), append(b, '\n'))
+	return durable.WriteFile(generationFile(dir), append(b, '\n'), 0o600)
 }
 
 // Open finds out which generation this node belongs to, with the cluster settings that it has. A node that was left

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/ops/setup"
 )
@@ -46,7 +47,7 @@ func (j *journal) save(dir string) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err
 	}
-	return config.WriteFile(filepath.Join(folder, journalName), append(b, '\n'))
+	return durable.WriteFile(filepath.Join(folder, journalName), append(b, '\n'), 0o600)
 }
 
 // readJournal reads what save wrote. Every journal moves at least the data directory, last.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/core/dump"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
@@ -207,7 +208,7 @@ func (r *restoration) checkSpace() error {
 		}
 		dir = filepath.Dir(dir)
 	}
-	left, err := free(dir)
+	left, err := durable.Free(dir)
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (r *restoration) occupy() (made bool, err error) {
 	if err != nil {
 		return made, fmt.Errorf("%w: %w", ErrNotEmpty, err) // another one was faster
 	}
-	if err := errors.Join(f.Close(), syncDir(r.Dir)); err != nil {
+	if err := errors.Join(f.Close(), durable.SyncDir(r.Dir)); err != nil {
 		return made, err
 	}
 	// It was empty when this began, minutes ago. What somebody has put there since would go with a restoration that fails.
@@ -325,7 +326,7 @@ func (r *restoration) unpack(ctx context.Context) error {
 		r.Done("unpacking", done, uint64(b.Bytes))
 	}
 	for _, f := range folders {
-		if err := syncDir(filepath.Join(part, f)); err != nil {
+		if err := durable.SyncDir(filepath.Join(part, f)); err != nil {
 			return err
 		}
 	}
@@ -513,7 +514,7 @@ func (r *restoration) finish(ctx context.Context, srv *mysqld.Server) (*Restored
 	if err := os.Remove(filepath.Join(r.Dir, unfinishedName)); err != nil {
 		return nil, err
 	}
-	return res, syncDir(r.Dir)
+	return res, durable.SyncDir(r.Dir)
 }
 
 // hand gives the server to the user: root's password goes to a file. Trireme's own accounts are dropped, of

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/base/durable"
 	"trireme/internal/mysql/mysqld"
 )
 
@@ -29,7 +30,7 @@ func withSpace(ctx context.Context, dir, advice string, f func(context.Context) 
 				return
 			case <-tick.C:
 			}
-			if left, err := free(dir); err == nil && left < leastSpace {
+			if left, err := durable.Free(dir); err == nil && left < leastSpace {
 				cancel(fmt.Errorf("%w: %d MiB are left in %s", ErrNoSpace, left>>20, dir))
 			}
 		}
@@ -39,7 +40,7 @@ func withSpace(ctx context.Context, dir, advice string, f func(context.Context) 
 		return nil
 	}
 	// Each may miss it: the watch looks once in a while, and mysqld's files may have gone with mysqld by now.
-	if left, ferr := free(dir); full(err) || errors.Is(context.Cause(ctx), ErrNoSpace) || ferr == nil &&
+	if left, ferr := durable.Free(dir); full(err) || errors.Is(context.Cause(ctx), ErrNoSpace) || ferr == nil &&
 		left < leastSpace {
 		return fmt.Errorf("%w: %s: %w", ErrNoSpace, advice, err)
 	}

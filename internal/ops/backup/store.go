@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/base/durable"
 	"trireme/internal/mysql/mysqld"
 )
 
@@ -380,19 +381,10 @@ func (d *Dir) clear(part, keep string) error {
 	return nil
 }
 
-// free is what can still be written, in bytes.
-func free(dir string) (uint64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", dir, err)
-	}
-	return st.Bavail * uint64(st.Bsize), nil
-}
-
 // explain makes a full disk known as such.
 func (d *Dir) explain(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		left, _ := free(d.root)
+		left, _ := durable.Free(d.root)
 		return fmt.Errorf(
 			"%w: %s: %d MiB are free in %s; what was written before is whole: make room and run the same command again: %w",
 			ErrNoSpace, doing, left>>20, d.root, err)
@@ -400,18 +392,9 @@ func (d *Dir) explain(doing string, err error) error {
 	return fmt.Errorf("backup: %s: %w", doing, err)
 }
 
-// syncIn is syncDir for a folder below root.
+// syncIn is durable.SyncDir for a folder below root.
 func syncIn(root *os.Root, dir string) error {
 	f, err := root.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
-
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

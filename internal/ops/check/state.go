@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 )
 
 // state is how far an interrupted run came, in a file of the operator's.
@@ -101,7 +101,7 @@ func (st *state) save(r *Result) error {
 	if err != nil {
 		return err
 	}
-	return config.WriteFile(st.path, text)
+	return durable.WriteFile(st.path, text, 0o600)
 }
 
 // remove ends it: the next run begins again.

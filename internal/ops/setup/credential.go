@@ -13,6 +13,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 )
 
 // Credential is what an operator needs to control a cluster from anywhere. `init` and `demo` write it to
@@ -60,7 +61,7 @@ func (c Credential) WriteTo(path string) error {
 	if err != nil {
 		return err
 	}
-	return config.WriteFile(path, append(data, '\n'))
+	return durable.WriteFile(path, append(data, '\n'), 0o600)
 }
 
 // free reports whether the credential of a new cluster may have its place: the only copy of another cluster's may be

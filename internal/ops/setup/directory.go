@@ -9,6 +9,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/base/pki"
 )
 
@@ -185,5 +186,5 @@ func (d *directory) writeSettings(n config.Node) error {
 		}
 		d.file = file
 	}
-	return config.WriteFile(file, config.Render(n))
+	return durable.WriteFile(file, config.Render(n), 0o600)
 }
