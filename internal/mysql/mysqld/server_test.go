@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,14 +57,28 @@ func findMySQL(t *testing.T) Binary {
 	return b
 }
 
+// freePort is one for a server of this test: below the ephemeral range, so that no outgoing connection takes it before
+// the server does, and claimed by a listener on the next port until the test ends.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, pairs = 17000, 1000
+	for i := range pairs {
+		port := first + 2*((os.Getpid()+i)%pairs)
+		claim, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1)))
+		if err != nil {
+			continue
+		}
+		free, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			_ = claim.Close()
+			continue
+		}
+		_ = free.Close()
+		t.Cleanup(func() { _ = claim.Close() })
+		return port
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatalf("no free port from %d on", first)
+	return 0
 }
 
 func testConfig(t *testing.T, dir string) Config {
