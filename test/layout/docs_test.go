@@ -281,3 +281,94 @@ func unknownVerbs(program, text string, verbs map[string][]string) (unknown []st
 	}
 	return unknown
 }
+
+// spanPath is a code span that names a Go file in a folder, or a folder; a * stands for any part of a name.
+var spanPath = regexp.MustCompile("^(?:[a-z0-9*_-]+/)+[a-z0-9*_]+\\.go$|^[a-z0-9_-]+(?:/[a-z0-9_-]+)+/?$")
+
+// spanName is one that names what a package declares.
+var spanName = regexp.MustCompile(`^([a-z0-9]+)\.([A-Za-z]\w*)(?:\(.*)?$`)
+
+// TestDocsPaths: the pages for those who change Trireme name files, folders and declarations that exist. A path begins
+// in the root, or below internal.
+func TestDocsPaths(t *testing.T) {
+	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
+	for name, least := range map[string]int{"docs/ARCHITECTURE.md": 40, "CONTRIBUTING.md": 15} {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, named := unknownPaths(root, string(text))
+		for _, problem := range problems {
+			t.Errorf("%s names %s, which does not exist", name, problem)
+		}
+		if named < least {
+			t.Errorf("%s: only %d paths and names were found in it", name, named)
+		}
+	}
+	for text, want := range map[string]int{"`core/ha/ha.go` `internal/core/ha` `lab/sim/glue*.go` `ha.Decide`": 0,
+		"`core/ha/gone.go`": 1, "`core/gone`": 1, "`core/ha/x*.go`": 1, "`ha.NotThere`": 1,
+		"`mysql/data` `node.json` `db4/x.pem` `and/or`": 0} {
+		if got, _ := unknownPaths(root, text); len(got) != want {
+			t.Errorf("%q: %q, want %d", text, got, want)
+		}
+	}
+}
+
+// unknownPaths of a page, and how many paths and names it has in all.
+func unknownPaths(root, text string) (unknown []string, named int) {
+	for _, span := range codeSpan.FindAllString(text, -1) {
+		span = strings.Trim(span, "`")
+		var known bool
+		if first, _, _ := strings.Cut(span, "/"); spanPath.MatchString(span) {
+			isGo := strings.HasSuffix(span, ".go")
+			if !isGo && (first == "mysql" && !matches(root, "internal/mysql/"+span[len("mysql/"):]) || !isFolder(root, first)) {
+				continue // a node's directory, or no path at all
+			}
+			known = matches(root, span) || matches(root, "internal/"+span)
+		} else if m := spanName.FindStringSubmatch(span); m != nil {
+			folders := foldersNamed(root, m[1])
+			if len(folders) == 0 || slices.Contains([]string{"json", "toml", "md"}, m[2]) {
+				continue
+			}
+			known = declares(folders, m[2])
+		} else {
+			continue
+		}
+		if named++; !known {
+			unknown = append(unknown, span)
+		}
+	}
+	return unknown, named
+}
+
+func matches(root, pattern string) bool {
+	found, err := filepath.Glob(filepath.Join(root, pattern))
+	return err == nil && len(found) > 0
+}
+
+func isFolder(root, first string) bool {
+	return matches(root, first) || matches(root, "internal/"+first)
+}
+
+// foldersNamed are the packages whose folder has that name.
+func foldersNamed(root, name string) (folders []string) {
+	for _, pattern := range []string{"internal/", "internal/*/", "lab/", "test/"} {
+		found, _ := filepath.Glob(filepath.Join(root, pattern+name))
+		folders = append(folders, found...)
+	}
+	return folders
+}
+
+// declares tells whether one of the folders has code with that word: a declaration, a method or a field.
+func declares(folders []string, name string) bool {
+	word := regexp.MustCompile(`(?m)^(?:[^/\n]|/[^/\n])*\b` + name + `\b`)
+	for _, folder := range folders {
+		files, _ := filepath.Glob(filepath.Join(folder, "*.go"))
+		for _, file := range files {
+			if text, err := os.ReadFile(file); err == nil && word.Match(text) {
+				return true
+			}
+		}
+	}
+	return false
+}

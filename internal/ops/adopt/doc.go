@@ -14,5 +14,5 @@
 // Until SHUTDOWN every failure is taken back: accounts, super_read_only, replication. After it the old server is
 // stopped, and until the node has led [Undo] gives everything back; DIR/before-adopt/adopted.json says what was where.
 //
-// The base is what no log has: see config.Cluster.Base and node/judge.go.
+// The base is what no log has: see config.Cluster.Base and node/lifecycle/judge.go.
 package adopt
