@@ -1,8 +1,3 @@
-// Package membership is who belongs to a cluster, and by which settings it goes: the committed settings
-// (config.Cluster) and their changes, joining, roles, giving and taking of votes, and what must not be given up.
-//
-// An operator's wish is a change of the settings. The leader then brings Raft's membership in line with them, step by
-// step (Reconcile), and takes out of the settings what is done.
 package membership
 
 import (

@@ -1,6 +1,3 @@
-// Package reads answers what routers and clients ask before they trust what a server shows: up to where everything that
-// was answered is committed (a read index), whether a mysqld has applied that, which nodes count as live for AFTER, and
-// what became of a commit whose leader was lost.
 package reads
 
 import (

@@ -1,8 +1,3 @@
-// Package recovery brings a cluster back that has lost the majority of its voters for good (force-quorum). An operator
-// has the survivors make a new generation of the cluster; a node of an older one follows, or is left behind.
-//
-//	survey of all members -> plan (no side effects) -> the operator confirms -> the others hold still -> the same plan?
-//	  -> generation.json of the source: from now on it has happened -> the next start carries it out
 package recovery
 
 import (
