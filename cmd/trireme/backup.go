@@ -88,8 +88,8 @@ func (c *backupTakeCmd) Run(e *env) error {
 // tellLimit is how long a backup waits for its daemon to take its word.
 const tellLimit = 5 * time.Second
 
-// teller tells the node's daemon what was made, by the right of a node, which the rest of a backup does not need. Who
-// looks at the cluster sees how old the archive is; so only of a copy it is said that nobody heard of it.
+// teller tells the node's daemon what was made, by the right of a node, which the rest of a backup does not need. The
+// age of the archive can be seen in the cluster anyway, so a failed report is told only for a copy.
 func teller(e *env, src backup.Source, p *progressLine) (tell func(api.BackupReport), done func()) {
 	client := api.NewClient(src.Daemon.URL(), src.Secrets.APIToken, pki.FilesTLS(src.Node.TLSDir()))
 	return func(r api.BackupReport) {

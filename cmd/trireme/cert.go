@@ -163,7 +163,7 @@ func (c *certRevokeCmd) Run(e *env) error {
 	return e.done(err, c.JSON, res, res.Message, res.Advice)
 }
 
-// done prints the result of a change, and for people what is to be known of it.
+// done prints the result of a change, and for people the texts that explain it.
 func (e *env) done(err error, asJSON bool, res any, texts ...string) error {
 	switch {
 	case err != nil:

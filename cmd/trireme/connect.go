@@ -385,6 +385,6 @@ func (r remote) noCredential() error {
 			r.Cluster, cmp.Or(strings.Join(names, ", "), "none")).
 			With("copy it from where `trireme init` ran, or use --token-file")
 	}
-	return api.Errorf(api.KindUnauthorized, "this needs the operator's credential and there is none in ~/.config/trireme").
+	return api.Errorf(api.KindUnauthorized, "this needs the operator's credential, which is not in ~/.config/trireme").
 		With("copy it from where `trireme init` ran, or use --token-file, or on a node's host --as-node")
 }

@@ -86,7 +86,7 @@ type comparedReport struct {
 	Earlier *api.Report `json:"earlier,omitempty"` // --compare
 }
 
-// earlierBy is how much earlier the period to compare with lies; 0: there is none.
+// earlierBy is how much earlier the period to compare with lies; 0: no comparison.
 func (c *reportCmd) earlierBy(length time.Duration) (time.Duration, error) {
 	switch c.Compare {
 	case "":

@@ -496,7 +496,7 @@ func (n *Node) disperse(d *config.Disbanded, version uint64) {
 	n.mu.Unlock()
 	n.poke()
 	n.log.Warn("the cluster has ended: mysqld continues as a plain server", "source", d.Source)
-	if l := n.lives.Life(); l != nil && d.Source == n.id.Name { // nobody feeds it any more
+	if l := n.lives.Life(); l != nil && d.Source == n.id.Name { // it is not fed any more
 		if err := l.Admin().ForgetSource(n.ctx); err != nil {
 			n.log.Warn("the source keeps a replication channel that leads nowhere: RESET REPLICA ALL removes it", "err", err)
 		}

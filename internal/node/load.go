@@ -58,8 +58,8 @@ func (h *histogram) view() api.Histogram {
 	return v
 }
 
-// stopwatch follows one entry at a time from mysqld to its acknowledgement. busy is all that is looked at while there
-// is none.
+// stopwatch follows one entry at a time from mysqld to its acknowledgement. While there is no entry to
+// follow, only busy is read.
 type stopwatch struct {
 	busy atomic.Bool
 	last atomic.Int64 // when the last sample began, since load.began

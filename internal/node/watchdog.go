@@ -11,7 +11,7 @@ import (
 )
 
 // watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine
-// get on. What the guard does for a node that serves (S10), within a lease, the manager does for one that does not,
+// make progress. What the guard does for a node that serves (S10), within a lease, the manager does for one that does not,
 // within a minute: it starts the daemon again.
 //
 // A disk or a mysqld that hangs is no reason for a restart, and holds up neither of the two.

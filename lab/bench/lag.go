@@ -16,7 +16,7 @@ import (
 const (
 	beatEvery = 50 * time.Millisecond  // between two heartbeats
 	beatLook  = 5 * time.Millisecond   // between two looks at a replica
-	noLag     = 100 * time.Millisecond // a lag below this is none
+	noLag     = 100 * time.Millisecond // a lag below this does not count
 )
 
 // heartbeats are what one session writes to the leader, numbered, and when each was acknowledged. Numbers stand for

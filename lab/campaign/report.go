@@ -54,7 +54,7 @@ type Progress struct {
 }
 
 // CountsName is a file below the directory of reports that git keeps: the lines of the state file that count, those of
-// one commit path. State files are kept by nobody, and campaigns on several machines add up.
+// one commit path. State files are not kept; this file is, so campaigns on several machines add up.
 const CountsName = "counts.jsonl"
 
 // Report draws the report of what is in the state file below a directory, and of what counted before. Counts of the

@@ -22,7 +22,7 @@ import (
 //	tables     CREATE, INSERT, ALTER, DROP, with DROP … IF EXISTS of what is missing (and is created next) and
 //	           CREATE … IF NOT EXISTS of what exists: statements without a trace in InnoDB
 //	accounts   CREATE USER, GRANT, the same GRANT again, CREATE USER IF NOT EXISTS of who exists and of who does not,
-//	           DROP USER IF EXISTS of nobody; roles, privileges on everything and on columns
+//	           DROP USER IF EXISTS of a user that does not exist; roles, privileges on everything and on columns
 //	XA         two-phase transactions, some left prepared for a while
 
 const (

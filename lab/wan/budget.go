@@ -41,8 +41,8 @@ type BudgetStats struct {
 	Wait      time.Duration // how long, all CPUs together
 }
 
-// NewBudget makes a cgroup for processes that may together use that many CPUs. Budgets that dead processes left behind
-// are removed.
+// NewBudget makes a cgroup for processes that may together use that many CPUs. Budgets of dead
+// processes are removed.
 func NewBudget(name string, cpus float64) (*Budget, error) {
 	if !(cpus >= leastBudget) || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("budget of %v CPUs for %q: at least %v, and a name without \"/\"", cpus, name, leastBudget)

@@ -27,7 +27,7 @@
 // The Observer is this machine itself as one more host. It reaches every other one without a delay: for control, and
 // for clients.
 //
-// Nothing is left behind, however this process ends: namespaces and devices are held by descriptors alone, the
+// Nothing remains, however this process ends: namespaces and devices are held by descriptors alone, the
 // forwarding process ends when the pipe from its parent is closed, and the kernel removes the rest. The observer's
 // device has a name (trwan0, …), which also keeps two emulations at once on networks of their own in 198.18.0.0/15.
 // Cgroups of budgets (NewBudget) have names too; those of dead processes are removed by the next one.

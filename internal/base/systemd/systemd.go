@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Manager is the service manager that started this process. A nil Manager means that there is none: it accepts every
-// call and does nothing.
+// Manager is the service manager that started this process. A nil Manager accepts every call and does
+// nothing: no service manager started the process.
 type Manager struct {
 	conn     *net.UnixConn
 	watchdog time.Duration

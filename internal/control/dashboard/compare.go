@@ -17,7 +17,7 @@ const Previous = "previous"
 var comparisons = [][2]string{{"", "nothing"}, {Previous, "the time before"}, {"24h", "a day earlier"},
 	{"168h", "a week earlier"}}
 
-// earlierBy reads how much earlier the period lies that one of some length is compared with; 0: there is none.
+// earlierBy reads how much earlier the other period begins that one of some length is compared with; 0: no comparison.
 func earlierBy(text string, length time.Duration) (time.Duration, error) {
 	switch text {
 	case "":
@@ -40,7 +40,7 @@ func comparisonsWith(asked string) [][2]string {
 	return append(slices.Clip(comparisons), [2]string{asked, asked + " earlier"})
 }
 
-// compareWith adds an earlier report of the same length: its lines and columns are shown beside those of this one.
+// compareWith adds an earlier report of the same length: its lines and columns are shown next to those of this one.
 func (p *period) compareWith(r api.Report) {
 	nodes := make([]api.PeriodView, len(p.Nodes)) // in the order of this one's: lines find their node by its place
 	all := &period{Report: r}

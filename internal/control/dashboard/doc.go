@@ -43,9 +43,9 @@
 //
 // # Cost
 //
-// Nothing is asked, drawn or kept while nobody looks. The first who looks starts one goroutine, which draws for all who
-// look, asks the other nodes for what they have counted (api.LoadView) once a second and for what they have recorded
-// lately every 30 s, and ends a minute after the last has gone.
+// Nothing is asked, drawn or kept while the page is not open anywhere. The first viewer starts one goroutine, which
+// draws for all viewers, asks the other nodes for what they have counted (api.LoadView) once a second and for what they
+// have recorded lately every 30 s, and ends a minute after the last viewer has gone.
 //
 // # Security
 //

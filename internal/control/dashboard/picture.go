@@ -136,7 +136,7 @@ func logRate(s *series, name string) float64 {
 	return 0
 }
 
-// link is the round trip between a member and the leader, and why there is none.
+// link is the round trip between a member and the leader, or why it is not known.
 func link(v api.ClusterView, m api.MemberView) (rtt, cut string) {
 	for _, from := range v.Members {
 		for _, l := range from.Links {

@@ -114,7 +114,7 @@ func New(opts Options) *Pages {
 	return p
 }
 
-// Close ends what goes on behind the pages. Requests have to have ended.
+// Close ends the goroutine that draws the pages. All requests must have ended before.
 func (p *Pages) Close() { p.watch.close() }
 
 // ServeHTTP lets nothing through but HTTPS, and nothing that changes something from another origin.

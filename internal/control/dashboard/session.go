@@ -80,7 +80,7 @@ func (s *sessions) issue(who api.Principal, end time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(append(payload, s.sign("session", payload)...))
 }
 
-// check gives the session of a cookie text, nil if there is none.
+// check gives the session of a cookie text, or nil.
 func (s *sessions) check(text string) *session {
 	if len(text) > maxTokenText {
 		return nil
@@ -130,7 +130,7 @@ func (s *sessions) allows(sess *session, token string) bool {
 const codePrefix = "trd1."
 
 // LoginLink is where a browser logs in with a code, at the node at an address that has given it ("https://host:port").
-// Behind the # browsers send it nowhere; the login form takes it from there (live.js).
+// Browsers do not send what follows the #; the login form takes the code from there (live.js).
 func LoginLink(at string, c api.LoginCode) string { return at + "/ui/login#" + c.Code }
 
 // newCode makes a text that logs in once, at this node, within its life, as a token's holder. The session ends when
@@ -200,8 +200,8 @@ func cookie(name, value string, life time.Duration) *http.Cookie {
 	return c
 }
 
-// attempts limits failed logins: of one address in a window, and more strictly once there are many in all. Nobody is
-// kept out by others' failures: each address has a try.
+// attempts limits failed logins: of one address in a window, and more strictly once there are many in all. Failures
+// of others keep no address out: each has a try.
 type attempts struct {
 	now func() time.Time
 

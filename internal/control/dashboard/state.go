@@ -28,7 +28,7 @@ type state struct {
 	Reigns                []reign
 	Changes               []change
 	Events                []event
-	NoHistory             string // why there is none
+	NoHistory             string // why the history is missing
 }
 
 // Levels of an alert and of a node's state. The page shows each by a word and a sign, too.

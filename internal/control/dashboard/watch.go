@@ -17,7 +17,7 @@ import (
 const (
 	frameInterval = time.Second
 	frameFresh    = 1500 * time.Millisecond // a frame younger than this is shown as it is
-	linger        = time.Minute             // the watch goes on for that long behind the last who looked
+	linger        = time.Minute             // the watch goes on for that long after the last viewer
 	streamWrite   = 5 * time.Second         // for one message to a slow reader
 	streamBeat    = 15 * time.Second        // a sign of life when nothing has changed
 	maxStreams    = 32
@@ -59,7 +59,7 @@ func newWatch(src Source, now func() time.Time) *watch {
 	return &watch{src: src, now: now, ctx: ctx, stop: stop, drawn: make(chan struct{})}
 }
 
-// close ends the watch. Nobody looks any more.
+// close ends the watch. There must be no viewer any more.
 func (w *watch) close() {
 	w.mu.Lock()
 	w.stop()
@@ -84,7 +84,7 @@ func (w *watch) look(ctx context.Context) *frame {
 	return w.draw(ctx)
 }
 
-// run draws until nobody looks any more.
+// run draws until the last viewer has gone.
 func (w *watch) run() {
 	tick := time.NewTicker(frameInterval)
 	defer tick.Stop()

@@ -57,7 +57,7 @@ type start struct {
 	commit, applied  uint64
 	commitTerm       uint64 // of the entry at commit
 	kept             uint64 // commit index on disk, or what the caller has applied
-	change           uint64 // the last membership change after kept, 0 if there is none
+	change           uint64 // the last membership change after kept, or 0
 	confIndex        uint64
 	empty            bool
 	voters, learners []uint64

@@ -496,7 +496,7 @@ func switchoverTo(v View) (uint64, string) {
 	return to.ID, ""
 }
 
-// behind is how many committed entries applied lacks.
+// behind counts the committed entries above applied.
 func behind(v View, applied uint64) uint64 { return v.Raft.Commit - min(applied, v.Raft.Commit) }
 
 // next is the best of the candidates c. If a hand-over in this term has failed, it is the candidate after the last

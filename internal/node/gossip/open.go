@@ -36,7 +36,7 @@ type Loss struct {
 }
 
 // Opened notes that this node takes writes in a term. If it had stopped in that term, it goes on: a switchover did not
-// take place, or its mysqld was started again. What ends it next is to be told.
+// take place, or its mysqld was started again. The next end of it is reported again.
 func (g *Gossip) Opened(term uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -73,7 +73,7 @@ type Feed interface {
 // Host is the rest of the member.
 type Host interface {
 	Raft() Raft
-	// NewProcess is a mysqld that is to be started; see NewProcess.
+	// NewProcess makes a mysqld that was not started yet; see NewProcess.
 	NewProcess() (Process, error)
 	// NewSource reads the binary log of a life.
 	NewSource(l *Life) Stream

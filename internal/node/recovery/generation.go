@@ -77,8 +77,8 @@ func (s *State) Save(dir string) error {
 	return durable.WriteFile(generationFile(dir), append(b, '\n'), 0o600)
 }
 
-// Open finds out which generation this node belongs to, with the cluster settings that it has. A node that was left
-// behind does not start.
+// Open finds out which generation this node belongs to, with the cluster settings that it has. A node that was given
+// up does not start.
 func (r *Recovery) Open(c *config.Cluster) error {
 	s, err := Load(r.cfg.Dir)
 	if err != nil {
@@ -212,7 +212,7 @@ func (r *Recovery) barsFollowing(g *config.Generation) (why string, err error) {
 	return "", nil
 }
 
-// giveUp records that this node was left behind, and returns the error to end with.
+// giveUp records that this node was given up, and returns the error to end with.
 func (r *Recovery) giveUp(g *config.Generation, why string) error {
 	left := &Left{By: *g, Why: why, At: time.Now().UTC()}
 	s := &State{Generation: r.generation, Left: left}
