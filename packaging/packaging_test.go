@@ -1,4 +1,4 @@
-// Package packaging checks what is shipped beside the program. scripts/package-test.sh installs it.
+// Package packaging checks what is shipped with the program. scripts/package-test.sh installs it.
 package packaging
 
 import (

@@ -127,7 +127,7 @@ booted() {
   local daemon mysqld
   until_true 120 "systemd does not answer" systemctl show trireme
   until_true 180 "the service does not start with the host" systemctl is-active --quiet trireme
-  until_true 60 "nobody leads" leads
+  until_true 60 "no node leads" leads
   daemon=$(property MainPID) mysqld=$(pgrep -u mysql | head -n 1)
   [[ $(property StatusText) == *"writes are open"* ]] || die "the status is: $(property StatusText)"
   # The sandbox is there, and mysqld in it is nobody.
@@ -138,7 +138,7 @@ booted() {
 
   kill -9 "$mysqld"
   until_true 60 "mysqld's death is not healed" eval 'leads && [[ $(pgrep -u mysql | head -n 1) != '"$mysqld"' ]]'
-  [[ $(property NRestarts) == 0 && $(property MainPID) == "$daemon" ]] || die "the unit was started anew for a mysqld"
+  [[ $(property NRestarts) == 0 && $(property MainPID) == "$daemon" ]] || die "the unit was started again for a mysqld"
   ok "mysqld killed: the daemon stays and brings it back"
 
   kill -9 "$daemon"
@@ -230,7 +230,7 @@ chrooted() {
   [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "a removal has changed the node"
   dpkg -P trireme >out 2>&1
   said out "are kept"
-  [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "a purge that nobody confirmed has changed the node"
+  [[ $sum == "$(sha256sum /etc/trireme/trireme.toml /var/lib/trireme/*.json)" ]] || die "a purge that was not confirmed has changed the node"
   absent /etc/systemd/system/multi-user.target.wants/trireme.service
   ok "remove, and purge without an answer: the node stays"
 

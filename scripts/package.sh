@@ -103,7 +103,7 @@ for arch in $archs; do
   tarball "$STAGE" "$arch"
 done
 [[ ${PACKAGE_CHART:-yes} == no ]] || chart
-if compgen -G 'docs/safety/results/*.jsonl' >/dev/null; then # of the campaigns behind docs/safety/report.md: not in git
+if compgen -G 'docs/safety/results/*.jsonl' >/dev/null; then # of the campaigns that docs/safety/report.md counts: not in git
   tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C docs/safety -c results | gzip -9n >"$out/trireme-$VERSION-safety-results.tar.gz"
 fi
 (cd "$out" && sha256sum -- * >SHA256SUMS)

@@ -40,7 +40,7 @@ func (c *backupKeyCmd) Run(*env) error { return backup.NewKeyFile(c.File) }
 type backupTakeCmd struct {
 	To     string `required:"" placeholder:"PLACE" help:"Directory of the backup, or s3://BUCKET/PREFIX; it is made, or continued. One for each cluster, on another disk."`
 	Work   string `type:"path" placeholder:"DIR" help:"Where the copy lies, uncompressed, while it is made. Default: in the directory of the backup; for a bucket, and where others than root may write to it, in the node's."`
-	Follow bool   `help:"Keep archiving the log, some seconds later than the cluster, until Ctrl-C. Take a copy only if there is none yet."`
+	Follow bool   `help:"Keep archiving the log, some seconds later than the cluster, until Ctrl-C. Take a copy only if the backup has none yet."`
 	Config string `type:"path" placeholder:"FILE" help:"Settings of this host's node. Default: $$TRIREME_CONFIG, then /etc/trireme/trireme.toml."`
 	JSON   bool   `help:"Print what was made as JSON."`
 	placeFlags

@@ -8,7 +8,7 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// A node that knows no leader leads nobody to one of an earlier term: that one may have been fenced, and its mysqld
+// A node that knows no leader sends no client to one of an earlier term: that one may have been fenced, and its mysqld
 // started again at the same address, before the status that said so has arrived.
 func TestNoLeaderKnownIsNoLeader(t *testing.T) {
 	for _, c := range []struct {

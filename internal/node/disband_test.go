@@ -16,8 +16,8 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// TestConfirmPlain: the end is committed only behind a mysqld that is as it was made ready, not one that was started or
-// fed again meanwhile.
+// TestConfirmPlain: the end is committed only after a mysqld was seen that is as it was made ready, not one that was
+// started or fed again meanwhile.
 func TestConfirmPlain(t *testing.T) {
 	for _, c := range []struct {
 		name string

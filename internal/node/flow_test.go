@@ -8,7 +8,7 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// TestTendFlow: the leader minds the follower that is furthest behind and was heard of a moment ago, while it takes
+// TestTendFlow: the leader minds the follower that lags most and was heard of a moment ago, while it takes
 // writes.
 func TestTendFlow(t *testing.T) {
 	behind := func(lag, ago time.Duration) *gossip.Peer {

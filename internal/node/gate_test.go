@@ -109,7 +109,7 @@ func TestGateDelayChanges(t *testing.T) {
 	}
 }
 
-// TestGateWithoutFeed: a transaction that nobody asks for any more does not make a learner one that has caught up.
+// TestGateWithoutFeed: a transaction that is not asked for any more does not make a learner one that has caught up.
 func TestGateWithoutFeed(t *testing.T) {
 	s := newGateScene(t, time.Minute)
 	if s.pass(1, 0) || !s.view(gtid.Set{}).CaughtUp {

@@ -84,7 +84,7 @@ func TestCommitStages(t *testing.T) {
 		t.Errorf("mysqld took %v s", got)
 	}
 	if got := l.stages[2].view().SumS; got < 0.03 || got > time.Since(began).Seconds() {
-		t.Errorf("the majority took %v s behind the write of the own log", got)
+		t.Errorf("the majority took %v s after the write of the own log", got)
 	}
 	if got, parts := l.total.view().SumS, l.stages[0].view().SumS+l.stages[1].view().SumS+l.stages[2].view().
 		SumS+l.stages[3].view().SumS; math.Abs(got-parts) > 1e-9 {
@@ -193,7 +193,7 @@ func TestLoadCounts(t *testing.T) {
 	}
 	l.committedEntry(&raftlog.Meta{Kind: raftlog.Barrier}, 100, nil)
 	if v = n.Load(); v.Large != nil {
-		t.Errorf("behind a barrier: %+v", v.Large)
+		t.Errorf("after a barrier: %+v", v.Large)
 	}
 	disks := []api.DiskView{{Holds: "log, data", FreeBytes: 5, TotalBytes: 9}}
 	l.disks.Store(&disks)

@@ -43,7 +43,7 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 }
 
 // TestDelayNamesWhoOrderedIt: the node that is asked says in the history who gave a delayed learner an order, whether
-// it is that learner or another node is; looking is no order, and one that is refused is none.
+// it is that learner or another node is; looking is no order, and a refused order has no effect.
 func TestDelayNamesWhoOrderedIt(t *testing.T) {
 	members := testVoters(2)
 	members[0].Role, members[0].ApplyDelayMS = config.RoleLearner, 60_000

@@ -35,7 +35,7 @@ func TestOutagesHaveALength(t *testing.T) {
 		return all[len(all)-1]
 	}
 	if e := report(7); e.Kind != eventElection || e.GapMS != 0 || !strings.Contains(e.Cause, "no leader was known") {
-		t.Errorf("nobody knows: %+v", e)
+		t.Errorf("it is not known: %+v", e)
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.
 	clock := time.Now().Add(time.Hour)

@@ -34,7 +34,7 @@ func TestRouteNews(t *testing.T) {
 	}
 }
 
-// TestProofs: routers hear of each member what it says itself. Before a node has looked at its mysqld nobody is that
+// TestProofs: routers hear of each member what it says itself. Before a node has looked at its mysqld no server is that
 // one, and of an older node nothing is known.
 func TestProofs(t *testing.T) {
 	n := newTestNode(t)

@@ -42,6 +42,6 @@ func TestSeedingChanges(t *testing.T) {
 		return true
 	})
 	if s, _ := h.Now(); s.Problem() != "why" || !n.gossip.Due() {
-		t.Error("it is not changed, or nobody is told")
+		t.Error("it is not changed, or not told")
 	}
 }

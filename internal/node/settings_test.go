@@ -54,7 +54,7 @@ func TestFetchHoldsNobodyUp(t *testing.T) {
 }
 
 // TestUnreadableSettings: a node that cannot read the settings in force stops, whether it has them from the log or from
-// another node. Those of before do not matter.
+// another node. Earlier ones do not matter.
 func TestUnreadableSettings(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
@@ -98,7 +98,7 @@ func TestUnreadableSettings(t *testing.T) {
 	}
 }
 
-// connectTestPeer gives a node its links, with node 2 behind them.
+// connectTestPeer gives a node its links, with node 2 at the other end.
 func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 	t.Helper()
 	ca, err := pki.NewCA("prod", time.Now())

@@ -12,8 +12,8 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, whoever told
-// it before; a node that does not lead tells nothing, nor does one that has just been elected.
+// TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, no matter
+// who told it before; a node that does not lead tells nothing, nor does one that has just been elected.
 func TestWatchMembers(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)

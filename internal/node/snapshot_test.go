@@ -10,7 +10,7 @@ import (
 	"trireme/internal/mysql/gtid"
 )
 
-// TestSnapshotIsItsOwnBoundary: the ledger goes on behind the snapshot that it is told of, although the log was
+// TestSnapshotIsItsOwnBoundary: the ledger goes on after the snapshot that it is told of, although the log was
 // replaced once more by then.
 func TestSnapshotIsItsOwnBoundary(t *testing.T) {
 	first, second := testSnapshots(t)
@@ -26,7 +26,7 @@ func TestSnapshotIsItsOwnBoundary(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := n.led.Index(); got != s.GetMetadata().GetIndex() {
-			t.Fatalf("the ledger goes on behind %d, the snapshot ends at %d", got, s.GetMetadata().GetIndex())
+			t.Fatalf("the ledger goes on after %d, the snapshot ends at %d", got, s.GetMetadata().GetIndex())
 		}
 		e := trxEntry(s.GetMetadata().GetIndex() + 1)
 		if err := n.acks.OnCommitted([]*raftpb.Entry{e}); err != nil {

@@ -12,15 +12,15 @@ import (
 	"trireme/internal/core/ha"
 )
 
-// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and whoever
-// does not say so is waited for as long as the bound is and no longer.
+// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and every
+// router that does not say so is waited for as long as the bound is and no longer.
 func TestAwaitQuiet(t *testing.T) {
 	n := newTestNode(t)
 	n.router, n.hold = router.New(router.Config{Logger: n.log}), 4
 	defer n.router.Close()
 	n.router.SetView(router.View{KeepRW: true})
 	if n.sessionsFollowed() {
-		t.Error("there is nobody")
+		t.Error("there is no router")
 	}
 	leave := n.routers.Follow("r1")
 	if !n.sessionsFollowed() {

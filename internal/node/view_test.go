@@ -48,7 +48,7 @@ func TestOlderStateComesLate(t *testing.T) {
 	}
 }
 
-// TestRaftDoesNotWait: whoever holds the node's lock, consensus and the links get their answers.
+// TestRaftDoesNotWait: while another holds the node's lock, consensus and the links get their answers.
 func TestRaftDoesNotWait(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)

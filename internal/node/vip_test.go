@@ -35,8 +35,8 @@ func vipNode(t *testing.T) *Node {
 	return n
 }
 
-// TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when nobody else
-// can have them.
+// TestGiveReads: a leader gives one to each follower, leaves them where they are, and keeps them only when no other
+// node can have them.
 func TestGiveReads(t *testing.T) {
 	n := vipNode(t)
 	n.giveReadsLocked()
@@ -75,7 +75,7 @@ func TestBorrowReads(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, n.vip.lent, want)
 		}
 	}
-	lent("nobody gives")
+	lent("without a giver")
 	leader := n.gossip.Peers()[2]
 	leader.OpenTerm, leader.Reads = 5, map[string]uint64{readA.String(): 3, readB.String(): 1}
 	lent("the leader gives", readB)

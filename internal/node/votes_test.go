@@ -10,8 +10,8 @@ import (
 	"trireme/internal/core/consensus"
 )
 
-// TestRaftWithoutMySQL: a node whose mysqld does not run, and never may again, has its log and its vote: whoever leads
-// gets its answers (S9).
+// TestRaftWithoutMySQL: a node whose mysqld does not run, and never may again, has its log and its vote: the node that
+// leads gets its answers (S9).
 func TestRaftWithoutMySQL(t *testing.T) {
 	n := withEntries(t, 2)
 	if err := n.rlog.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {

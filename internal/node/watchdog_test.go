@@ -67,6 +67,6 @@ func TestProofIsATurn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := n.getsOn(ctx); !errors.Is(err, errStandsStill) {
-		t.Errorf("it gets on: %v", err)
+		t.Errorf("it makes progress: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestWithin: it asks again after an error, and says what was waited for, and why in vain.
+// TestWithin: it asks again after an error, and its error says what was waited for, and what came last.
 func TestWithin(t *testing.T) {
 	asked := 0
 	soon := errors.New("not yet")

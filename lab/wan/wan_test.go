@@ -301,7 +301,7 @@ func gone(t *testing.T, device string, pid int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("left behind: device %s (%v), process %d (%v)", device, noDevice, pid, noProcess)
+			t.Fatalf("remains: device %s (%v), process %d (%v)", device, noDevice, pid, noProcess)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
@@ -355,7 +355,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBudget: a process that would use a whole CPU gets a fifth of one. What a dead process left behind is removed, and
+// TestBudget: a process that would use a whole CPU gets a fifth of one. What a dead process has left is removed, and
 // what a living one uses is not, also if that has a pid of another namespace.
 func TestBudget(t *testing.T) {
 	root, _, err := cpuHierarchy()

@@ -66,7 +66,7 @@ func TestBackupTile(t *testing.T) {
 }
 
 // TestRestorable: the moments that can be restored go from the newest copy to the end of the archive of the same
-// backup, in whole seconds; if that is not known for sure, there are none.
+// backup, in whole seconds; if that is not known for sure, it shows no seconds.
 func TestRestorable(t *testing.T) {
 	made, complete := noon.Add(-time.Hour+time.Millisecond), noon.Add(999*time.Millisecond)
 	of := func(copied, archived string, made, complete time.Time) *api.BackupView {

@@ -402,7 +402,7 @@ func (c *chromium) noticesSilence(t *testing.T) {
 	c.Until(`!document.body.classList.contains("stale") && ![...document.querySelectorAll("#nodes .state")].some(e => e.textContent.includes("unknown"))`)
 }
 
-// keepsFocus: who is at a link in a part that is drawn anew stays there.
+// keepsFocus: the focus stays on a link in a part that is drawn again.
 func (c *chromium) keepsFocus(t *testing.T, f *fake) {
 	t.Helper()
 	c.Eval(`document.querySelectorAll("#nodes a")[1].focus(); document.querySelector("#nodes table").dataset.old = "1"`,

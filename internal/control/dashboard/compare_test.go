@@ -95,7 +95,7 @@ func TestCompare(t *testing.T) {
 		t.Errorf("missing: %v", m)
 	}
 	if newPeriod(r).page().Earlier != nil {
-		t.Error("it compares though nobody asked for it")
+		t.Error("it compares although that was not asked for")
 	}
 }
 

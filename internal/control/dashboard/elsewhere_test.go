@@ -65,7 +65,7 @@ func TestElsewhere(t *testing.T) {
 		t.Error("the session lasts longer than the one that it comes from")
 	}
 
-	// A code that nobody has used ends soon, and with its token, and there is none for a token that is gone.
+	// A code that was not used ends soon, and with its token; a token that is gone gets no code.
 	if _, code = link(act, "n1"); code == "" {
 		t.Fatal("no code")
 	}

@@ -50,7 +50,7 @@ type fake struct {
 	taken  bool               // the viewer's
 	role   pki.Role           // of the viewer's; empty: viewer
 	report api.Report         // of any period, which is set
-	before api.Report         // of any that ends earlier than that; not set: there is none
+	before api.Report         // of any that ends earlier than that; not set: no report
 	second func()             // makes the clock go on with each look; nil: it stands
 }
 

@@ -6,7 +6,7 @@ import (
 	"trireme/internal/api"
 )
 
-// TestNextSteps: what is to be done names the nodes, and is to wait while one has just started.
+// TestNextSteps: the advice names the nodes, and says to wait while one has just started.
 func TestNextSteps(t *testing.T) {
 	member := func(name, role, state string) api.MemberView {
 		return api.MemberView{Name: name, Role: role, State: state, MySQL: &api.MySQLView{}, Raft: api.RaftView{Voter: true}}

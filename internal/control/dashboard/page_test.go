@@ -13,7 +13,7 @@ import (
 	"trireme/internal/api"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "write the golden files again")
 
 // described is what the page of a source says after some looks.
 func described(t *testing.T, f *fake) *state {

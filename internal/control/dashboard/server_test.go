@@ -56,7 +56,7 @@ func TestLogin(t *testing.T) {
 	if status, _ := s.post(t, c, "/ui/logout", "action_token", actionToken(t, page)); status != http.StatusSeeOther {
 		t.Errorf("logout: %d", status)
 	}
-	// The cookie itself is no good any more, whoever kept it.
+	// The cookie itself is not accepted any more.
 	r, _ := http.NewRequest("GET", s.URL+"/", nil)
 	r.Header.Set("Cookie", strings.Split(set, ";")[0])
 	res, err = c.Do(r)
@@ -130,7 +130,7 @@ func TestLoginsAreLimited(t *testing.T) {
 		}
 	}
 	if status, _ := s.post(t, c, "/ui/login", "token", token); status != http.StatusTooManyRequests {
-		t.Errorf("behind %d failures: %d", sourceTries, status)
+		t.Errorf("after %d failures: %d", sourceTries, status)
 	}
 	s.advance(loginWindow)
 	if status, _ := s.post(t, c, "/ui/login", "token", token); status != http.StatusSeeOther {
@@ -276,7 +276,7 @@ func TestForgedSessions(t *testing.T) {
 	s := newSessions(healthy().Holder, func() time.Time { return noon })
 	good := s.issue(admin, noon.Add(sessionLife))
 	if s.check(good) == nil {
-		t.Fatal("its own session is none")
+		t.Fatal("it has no session of its own")
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(good)
 	forged := []string{"", "x", good + "A", good[1:], good[:len(good)-2], strings.Repeat("A", len(good)),
@@ -447,7 +447,7 @@ func TestNothingWhileNobodyLooks(t *testing.T) {
 	looks := f.looks
 	f.mu.Unlock()
 	if looks != 0 || s.pages.watch.running {
-		t.Errorf("%d looks for nobody", looks)
+		t.Errorf("%d looks without a viewer", looks)
 	}
 	for range 50 {
 		s.get(t, c, "/") // by the clock all at one moment: one frame serves them

@@ -302,7 +302,7 @@ func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
 	a, b, c := g.trio(func(cfg *Config) { cfg.ElectionTicks = timeout })
 	eventually(t, "a lease", a.HoldsLease)
 	// On a busy machine the next leader may be elected late enough for any lease. So how long one lasts is looked at
-	// too, when it was just renewed: no longer than nobody else can be elected, even if its round began now.
+	// too, when it was just renewed: no longer than no other node can be elected, even if its round began now.
 	for range 5 {
 		before := a.LeaseUntil()
 		eventually(t, "the next lease", func() bool { return a.LeaseUntil() > before })

@@ -257,7 +257,7 @@ func (rottenLog) Read(_ context.Context, from, _ uint64, _ int) ([]Entry, error)
 	return nil, fmt.Errorf("entry %d: %w", from, raftlog.ErrCorrupt)
 }
 
-// A log that has rotted is reported: it never gets better, and nobody else sees what mysqld waits for.
+// A log that has rotted is reported: it never gets better, and only the feed sees what mysqld waits for.
 func TestFeedReportsRot(t *testing.T) {
 	s := newScript(1)
 	s.entry(1, 0, s.e.trx()...)

@@ -34,6 +34,6 @@ func TestTrouble(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if got := tr.Trouble(3); len(got.Tried) != 0 {
-		t.Errorf("a peer that is none: %+v", got)
+		t.Errorf("a peer that is not a member: %+v", got)
 	}
 }

@@ -40,8 +40,8 @@ func TestOrdersAreInTheHistory(t *testing.T) {
 	}
 }
 
-// TestAuditLog: a line for each verb, whole and in a file for nobody else; a file that has become large makes room for
-// the next.
+// TestAuditLog: a line for each verb, whole and in a file that only its owner can read; a file that has become large
+// makes room for the next.
 func TestAuditLog(t *testing.T) {
 	cs, _, _ := newTestCerts(t)
 	path := filepath.Join(cs.cfg.Dir, "audit.log")

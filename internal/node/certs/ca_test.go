@@ -59,8 +59,8 @@ func TestStaleSettingsKeepTrust(t *testing.T) {
 	}
 }
 
-// TestCAKeyIsForThoseWhoLackIt: whoever poses as a member with the stolen key of the present CA gets the new one's
-// neither when that member has it, nor once all have it.
+// TestCAKeyIsForThoseWhoLackIt: an attacker who poses as a member with the stolen key of the present CA gets the new
+// one's neither when that member has it, nor once all have it.
 func TestCAKeyIsForThoseWhoLackIt(t *testing.T) {
 	cs, h, _, next := twoCAs(t)
 	change := &config.CAChange{Cert: string(next.CertPEM())}

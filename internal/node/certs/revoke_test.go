@@ -7,7 +7,7 @@ import (
 	"trireme/internal/node/gossip"
 )
 
-// TestSpare: no two revocations, one right behind the other, take the majority away.
+// TestSpare: no two revocations, one right after the other, take the majority away.
 func TestSpare(t *testing.T) {
 	cs, h, _ := newTestCerts(t)
 	c := h.settings
@@ -53,7 +53,7 @@ func TestSerialAsShown(t *testing.T) {
 	}
 }
 
-// TestShutOutTwice: a node whose certificate is refused signs itself another one, each time anew; it ends only when the
+// TestShutOutTwice: a node whose certificate is refused signs itself another one, each time; it ends only when the
 // others refuse what it has signed then.
 func TestShutOutTwice(t *testing.T) {
 	cs, h, _ := newTestCerts(t)
@@ -109,6 +109,6 @@ func TestShutOutByTheLast(t *testing.T) {
 	}
 	h.peers[3] = &gossip.Peer{}
 	if !told() {
-		t.Error("it goes on, though nobody takes it")
+		t.Error("it goes on, although no peer takes it")
 	}
 }

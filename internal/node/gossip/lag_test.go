@@ -8,7 +8,7 @@ import (
 )
 
 // TestAgedLag plays a follower whose mysqld stops at 10 s, is asked for each lookInterval, tells others each second
-// and at once when it falls behind, and is not heard of any more from 15 s on: what another node says of it is never
+// and at once when it begins to lag, and is not heard of any more from 15 s on: what another node says of it is never
 // too little by more than LagTold and a look, and no more than that too much while it keeps up.
 func TestAgedLag(t *testing.T) {
 	const lookInterval = LagTold / 2

@@ -84,7 +84,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeOfStoppedDaemon: time in which the daemon did not run is nobody's silence.
+// TestProbeOfStoppedDaemon: time in which the daemon did not run does not count as silence.
 func TestProbeOfStoppedDaemon(t *testing.T) {
 	var p Probe
 	at := 1000 * time.Second

@@ -70,7 +70,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("%v; the raft log: %q", s.View(), s.LogStuck())
 	}
 	if s.Started(l); s.LogStuck() == "" {
-		t.Error("another life has the raft log get on")
+		t.Error("another life has the raft log continue")
 	}
 	s.Dead()
 	s.Behind("the log begins at 9")

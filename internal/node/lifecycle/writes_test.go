@@ -81,7 +81,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForOpen: who closes writes waits until nobody is opening them, and then they stay closed.
+// TestCloseWaitsForOpen: who closes writes waits until they are not being opened, and then they stay closed.
 func TestCloseWaitsForOpen(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
@@ -121,8 +121,8 @@ func TestCloseGently(t *testing.T) {
 	}
 }
 
-// TestDrain: a life is drained once nobody waits and all that mysqld wrote is acknowledged, and says what is missing
-// until its time is over.
+// TestDrain: a life is drained once no session waits and all that mysqld wrote is acknowledged, and says what is
+// missing until its time is over.
 func TestDrain(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -188,7 +188,7 @@ func (p fakeProcess) StopPolitely(context.Context) error {
 }
 
 // super_read_only stops neither REPAIR TABLE nor XA COMMIT. What a client logged between the last look at who waits and
-// the shutdown would be released by that, and no other node would have it: so nobody may be able to.
+// the shutdown would be released by that, and no other node would have it: so no client may be able to.
 func TestPoliteStopTurnsClientsAway(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)

@@ -10,7 +10,7 @@ import (
 	"trireme/internal/base/pki"
 )
 
-// TestJoinTokenIsForOneKey: who has seen a token cannot use it behind its holder, who may repeat what was not answered.
+// TestJoinTokenIsForOneKey: who has seen a token cannot use it after its holder, who may repeat what was not answered.
 func TestJoinTokenIsForOneKey(t *testing.T) {
 	now := time.Now()
 	token, rec, err := pki.NewJoinToken("db1:8008", pki.HashToken("ca"), now, time.Hour)

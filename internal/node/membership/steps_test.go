@@ -17,7 +17,7 @@ import (
 )
 
 // testStandings reads members such as "1v 2V- 3l+": the id; v voter, l learner, n not there in raft's membership;
-// then: - its vote is to be taken, x it is to be removed, + it is to get a vote, . it has not caught up, p pending, d
+// then: - its vote is due to be taken, x it leaves, + it gets a vote, . it has not caught up, p pending, d
 // down, and a digit: its move.
 func testStandings(text string) []standing {
 	var all []standing
@@ -52,7 +52,7 @@ func testStandings(text string) []standing {
 	return all
 }
 
-// TestNextStep: what is due is done in one change, in which nobody gives a vote up before those that replace it can
+// TestNextStep: what is due is done in one change, in which no vote is given up before those that replace it can
 // take theirs.
 func TestNextStep(t *testing.T) {
 	for _, tt := range []struct {
@@ -212,7 +212,7 @@ func (g *raftModel) apply(t *testing.T, changes []*raftpb.ConfChangeSingle) {
 		g.c.Tracker.Config, g.c.Tracker.Progress = cfg, prs
 		return
 	} else if !auto {
-		t.Fatal("nobody would leave the joint configuration")
+		t.Fatal("no node would leave the joint configuration")
 	}
 	cfg, prs, err := g.c.EnterJoint(true, changes...)
 	if err != nil {

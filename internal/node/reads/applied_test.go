@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Everybody is released by the first look that shows their index, whoever follows asks for the lowest one, and nobody
-// follows when nobody waits.
+// Everybody is released by the first look that shows their index, the one that asks mysqld asks for the lowest one, and
+// stops when no question waits.
 func TestAppliedWaits(t *testing.T) {
 	h := &testHost{}
 	steps := make(chan uint64) // up to where the mysqld has come
@@ -53,7 +53,7 @@ func TestAppliedWaits(t *testing.T) {
 		t.Errorf("who does not wait any more hears %v", err)
 	}
 	steps <- 13
-	h.tasks.Wait() // nobody follows
+	h.tasks.Wait() // mysqld is not asked any more
 	fourth, fifth := begin(t.Context(), 30), begin(t.Context(), 31)
 	followed(30)
 	steps <- 0

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestEverywhere: whoever the leader names is waited for, through whatever keeps a node or the leader from answering,
-// until one of its answers is met; who is behind at the end is named.
+// TestEverywhere: each node that the leader names is waited for, through whatever keeps a node or the leader from
+// answering, until one of its answers is met; who lags at the end is named.
 func TestEverywhere(t *testing.T) {
 	name := func(id uint64) string { return fmt.Sprintf("n%d", id) }
 	cut := errors.New("no connection")
@@ -64,7 +64,7 @@ func TestEverywhere(t *testing.T) {
 	err := everywhere(short(), []uint64{1, 3}, func(context.Context) ([]uint64, error) { return []uint64{1, 3}, nil },
 		behind, name)
 	if !errors.Is(err, context.DeadlineExceeded) || err.Error() != "n3: context deadline exceeded" {
-		t.Errorf("n3 is behind: %v", err)
+		t.Errorf("n3 lags: %v", err)
 	}
 	// There is no time left for the answer to the second question.
 	late, cancel := context.WithTimeout(t.Context(), liveAgain+50*time.Millisecond)
@@ -78,13 +78,13 @@ func TestEverywhere(t *testing.T) {
 		return nil, errors.New("the leader does not answer")
 	}, behind, name)
 	if err == nil || err.Error() != "n3: context deadline exceeded" {
-		t.Errorf("n3 is behind: %v", err)
+		t.Errorf("n3 lags: %v", err)
 	}
-	// All that seem to serve show it, and nobody says that these are all.
+	// All that seem to serve show it, and no leader says that these are all.
 	err = everywhere(short(), []uint64{1, 2},
 		func(context.Context) ([]uint64, error) { return nil, errors.New("no leader") }, behind, name)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
-		t.Errorf("nobody leads: %v", err)
+		t.Errorf("no node leads: %v", err)
 	}
 	if err := everywhere(t.Context(), []uint64{3}, func(context.Context) ([]uint64, error) { return []uint64{1}, nil },
 		behind, name); err != nil {

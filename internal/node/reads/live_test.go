@@ -18,7 +18,8 @@ func sorted(ids []uint64) []uint64 {
 	return ids
 }
 
-// A node that is not heard of any more is not told of at once, and waited for until nobody who was told of it reads it.
+// A node that is not heard of any more is not told of at once, and waited for until no router that was told of it reads
+// it.
 func TestLiveDrop(t *testing.T) {
 	var l liveSet
 	at := time.Hour
@@ -49,7 +50,7 @@ func TestLiveDrop(t *testing.T) {
 	if got := sorted(l.wait(told+liveGrace, members)); !slices.Equal(got, []uint64{1, 2}) {
 		t.Errorf("dropped, and waited for: %d", got)
 	}
-	// Nobody was told of it: writes need not wait at all.
+	// No router was told of it: writes need not wait at all.
 	at = told + 10*liveGrace
 	l.look(at, 2, false, 10, 20)
 	if got := sorted(l.wait(at, members)); !slices.Equal(got, []uint64{1}) {
@@ -57,7 +58,7 @@ func TestLiveDrop(t *testing.T) {
 	}
 }
 
-// Whoever is told of is waited for from then on, however long ago the last one was told.
+// A node that routers are told of is waited for from then on, however long ago the last one was told.
 func TestLiveIsWaitedFor(t *testing.T) {
 	var l liveSet
 	l.lead(1, 0)
@@ -240,7 +241,7 @@ func (t *worldTold) holds(now time.Duration, id uint64) bool {
 type liveWorldNode struct {
 	rate    float64
 	set     liveSet
-	cut     time.Duration // nobody hears of it until then
+	cut     time.Duration // no one hears of it until then
 	life    int
 	applied uint64
 	told    worldTold

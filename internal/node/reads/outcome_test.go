@@ -17,7 +17,7 @@ import (
 	"trireme/internal/mysql/gtid"
 )
 
-// outcomeLog is a node's log that grows by hand: node 1 leads with incarnation 3 in term 7.
+// outcomeLog is a node's log that the test appends to: node 1 leads with incarnation 3 in term 7.
 type outcomeLog struct {
 	*Reads
 	t    *testing.T
@@ -108,7 +108,7 @@ func TestOutcome(t *testing.T) {
 	type question struct {
 		name        string
 		q           api.OutcomeQuery
-		early, late api.Outcome // before and behind the next barrier
+		early, late api.Outcome // before and after the next barrier
 	}
 	committed := func(g string, index uint64) api.Outcome {
 		return api.Outcome{Result: api.Committed, GTID: g, Index: index}
@@ -118,14 +118,14 @@ func TestOutcome(t *testing.T) {
 	questions := []question{
 		{"its only one", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true}, committed(g3, 3), committed(g3, 3)},
 		{"an index from before the leadership", api.OutcomeQuery{Thread: 11, Sole: true}, committed(g3, 3), committed(g3, 3)},
-		{"behind an earlier one by index", api.OutcomeQuery{Thread: 10, Index: 2, Sole: true}, committed(g4, 4),
+		{"after an earlier one by index", api.OutcomeQuery{Thread: 10, Index: 2, Sole: true}, committed(g4, 4),
 			committed(g4, 4)},
-		{"behind an earlier one by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g2, Sole: true}, committed(g4, 4),
+		{"after an earlier one by GTID", api.OutcomeQuery{Thread: 10, Index: 1, After: g2, Sole: true}, committed(g4, 4),
 			committed(g4, 4)},
-		{"behind an earlier one below the index", api.OutcomeQuery{Thread: 10, Index: 3, After: g2, Sole: true},
+		{"after an earlier one below the index", api.OutcomeQuery{Thread: 10, Index: 3, After: g2, Sole: true},
 			committed(g4, 4), committed(g4, 4)},
 		{"an earlier one that is not told of", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true}, several, several},
-		{"behind an earlier one that is counted", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true, Others: 1},
+		{"after an earlier one that is counted", api.OutcomeQuery{Thread: 10, Index: 1, Sole: true, Others: 1},
 			committed(g4, 4), committed(g4, 4)},
 		{"it or the one that was answered", api.OutcomeQuery{Thread: 11, Index: 1, Sole: true, Others: 1},
 			api.Outcome{Result: api.OutcomeUnknown, GTID: g3, Index: 3}, api.Outcome{Result: api.OutcomeUnknown, GTID: g3,
@@ -204,7 +204,7 @@ func TestOutcomePurged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := o.ask(q, time.Millisecond); got.Result != api.Committed || got.GTID != all[99] {
-		t.Errorf("behind a purge: %+v", got)
+		t.Errorf("after a purge: %+v", got)
 	}
 }
 

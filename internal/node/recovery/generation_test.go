@@ -75,7 +75,7 @@ func atRest(t *testing.T, id uint64, terms ...uint64) (*Recovery, *testHost) {
 }
 
 // A node goes over to a generation that names it, if its log ends where that begins or before. Any other one is left
-// behind for good.
+// given up for good.
 func TestBarsFollowing(t *testing.T) {
 	gen := func(change func(*config.Generation)) *config.Generation {
 		g := &config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{1, 2},
@@ -106,7 +106,7 @@ func TestBarsFollowing(t *testing.T) {
 	}
 }
 
-// A node that was left behind names what it holds beyond the cluster, and never starts again.
+// A node that was given up names what it holds beyond the cluster, and never starts again.
 func TestLeave(t *testing.T) {
 	base := config.Generation{Number: 2, ID: 77, Source: 2, Base: 4, BaseTerm: 2, Commit: 2, Members: []uint64{2},
 		At: time.Unix(1e9, 0), By: "root@h"}
@@ -133,7 +133,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// What was decided and not carried out is when the daemon starts; a torn write of the decision is none.
+// What was decided and not carried out is when the daemon starts; a torn write of the decision does not count.
 func TestDecisionSurvivesTheDaemon(t *testing.T) {
 	r, h := atRest(t, 2, 1, 1, 2, 2)
 	if err := r.Open(&config.Cluster{}); err != nil || r.generation != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestStory: acts are told in order; a tour waits for its reader at each, and for nobody at the end of the input.
+// TestStory: acts are told in order; a tour waits for its reader at each, and not at the end of the input.
 func TestStory(t *testing.T) {
 	var out strings.Builder
 	plain := newStory(&printer{out: &out}, false, strings.NewReader(""))
