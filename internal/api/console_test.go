@@ -160,7 +160,7 @@ func TestHistogram(t *testing.T) {
 }
 
 // TestLoginAt: a node makes a code for somebody who is logged in at another one. Both nodes prove who they are, the
-// audit log has it, and nobody else is taken for a node.
+// audit log has it, and no other client is taken for a node.
 func TestLoginAt(t *testing.T) {
 	c := newCluster(t)
 	var asked []string

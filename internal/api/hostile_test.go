@@ -86,7 +86,7 @@ func TestMalformedRequests(t *testing.T) {
 }
 
 // TestAnswersToBrowsers: another site's page can neither read an answer nor use a browser's own rights, because there
-// are none: cookies do not count here, and a request without a token is refused, wherever it comes from.
+// do not count: cookies are not looked at, and a request without a token is refused, wherever it comes from.
 func TestAnswersToBrowsers(t *testing.T) {
 	b := &backend{leader: Leader{Self: true}}
 	s := NewServer(Options{Name: "n1", Backend: b, Answers: b.answers()})

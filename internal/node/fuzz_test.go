@@ -92,7 +92,7 @@ func FuzzGenerationFile(f *testing.F) {
 			t.Fatalf("%+v ends before it begins", s.Takeover)
 		}
 		if err := s.Save(dir); err != nil {
-			if s.Event == nil && s.Left == nil && s.Generation == nil { // a year behind 9999 cannot be written
+			if s.Event == nil && s.Left == nil && s.Generation == nil { // a year after 9999 cannot be written
 				t.Fatal(err)
 			}
 			return
@@ -232,7 +232,7 @@ func FuzzPeerRequests(f *testing.F) {
 		}
 		out, err := json.Marshal(v)
 		if err != nil {
-			return // a year behind 9999
+			return // a year after 9999
 		}
 		again := reflect.New(reflect.TypeOf(v).Elem()).Interface()
 		if err := json.Unmarshal(out, again); err != nil || !sameJSON(t, again, v) {

@@ -22,7 +22,7 @@ import (
 	"trireme/lab/testkit"
 )
 
-// TestRouterAlone: `trireme router` beside an application knows one node, finds the others, and leads to whoever leads,
+// TestRouterAlone: `trireme router` next to an application knows one node, finds the others, and leads to the leader,
 // through a switchover, a failover, and the loss of the node that it was told of.
 func TestRouterAlone(t *testing.T) {
 	t.Parallel()

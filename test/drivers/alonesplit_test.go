@@ -110,7 +110,7 @@ func (c *cluster) splits(r standalone) {
 	for i := range writes {
 		s.exec(fmt.Sprintf("INSERT INTO apart.own VALUES (%d)", i))
 		if got := s.value("SELECT COUNT(*) FROM apart.own"); got != strconv.Itoa(i+1) {
-			c.t.Fatalf("behind write %d: %s rows", i, got)
+			c.t.Fatalf("after write %d: %s rows", i, got)
 		}
 	}
 	c.t.Logf("%d writes, each read back, took %v", writes, time.Since(began).Round(time.Millisecond))
@@ -120,7 +120,7 @@ func (c *cluster) splits(r standalone) {
 }
 
 // keepsBefore: a reader on 6447 sees what was answered through another router just before, by its level and by a token;
-// a token of another cluster is none.
+// a token of another cluster is refused.
 func (c *cluster) keepsBefore(one, other standalone) {
 	c.t.Helper()
 	writer, before, told := c.routed(one.write), c.routed(other.read, "SET @@trireme_consistency = 'BEFORE'"),
@@ -133,7 +133,7 @@ func (c *cluster) keepsBefore(one, other standalone) {
 		}
 		told.exec("SET @@trireme_token = '" + writer.value("SELECT @@trireme_token") + "'")
 		if got := told.value(row); got != "1" {
-			c.t.Fatalf("behind its token write %d is not there", i)
+			c.t.Fatalf("with its token write %d is not there", i)
 		}
 	}
 	var e *mysql.MySQLError
@@ -232,7 +232,7 @@ func (c *cluster) handOn(doors []string, disturb func()) (passed, repeated int64
 	}
 	goOn("before")
 	disturb()
-	goOn("behind it")
+	goOn("after it")
 	for _, p := range pairs {
 		passed, repeated = passed+p.passed.Load(), repeated+p.repeated.Load()
 	}

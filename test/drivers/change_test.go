@@ -64,7 +64,7 @@ func (a answer) fate() (f fate, documented bool) {
 	switch {
 	case a.code == 1213 && (a.state == "40001" || a.state == "-"):
 		return fateNotThere, true
-	case a.code == 1290: // nobody led for router.hold_timeout; it was not sent
+	case a.code == 1290: // no leader for router.hold_timeout; it was not sent
 		return fateNotThere, true
 	// a login that is under way ends; mysql-connector's ping before a statement was answered 1213
 	case a.step == loginStep || a.step == pingStep:
@@ -90,7 +90,7 @@ type said struct {
 	byWorker [workers]int // acknowledged
 	failed   map[attempt]answer
 	late     []answer
-	wrong    []string // lines that say themselves that a promise was broken, or that nobody understands
+	wrong    []string // lines that say that a promise was broken, or that are not understood
 	// while a leader was changed as planned a hypervisor took so much CPU away that a login may have outlasted its time
 	stolen bool
 	done   bool
@@ -266,9 +266,9 @@ func (l *loader) last() string {
 }
 
 // TestDriversUnderChange: where sessions are followed every client writes through the read-write port while leadership
-// moves as planned and while the leader's mysqld is killed. Nobody hears of a switchover. At a failover each answer is
-// one that docs/router.md names, and true: what was acknowledged is there exactly once, what was answered 1213 is not
-// there, and no transaction is there in part. Meanwhile sessions of the read-only ports go on.
+// moves as planned and while the leader's mysqld is killed. No client notices a switchover. At a failover each answer
+// is one that docs/router.md names, and true: what was acknowledged is there exactly once, what was answered 1213 is
+// not there, and no transaction is there in part. Meanwhile sessions of the read-only ports go on.
 func TestDriversUnderChange(t *testing.T) {
 	testkit.Quiet(t, "logins, which a planned switchover waits for no longer than half a second")
 	c := lease(t)
@@ -320,14 +320,14 @@ func (c *cluster) underChange(t *testing.T, port func(*demo.Node) int, names ...
 			}
 			lost := bench.StolenCPU()
 			change.now()
-			c.goOn(loaders, "behind the "+change.phase)
+			c.goOn(loaders, "after the "+change.phase)
 			if lost = bench.StolenCPU() - lost; lost >= stolenLimit && change.phase == switchoverPhase {
 				t.Logf("logins at the switchover are not judged: the hypervisor took %v of CPU time away", lost)
 				for _, l := range loaders {
 					l.excuse()
 				}
 			}
-			readOn(t, readers, "behind the "+change.phase)
+			readOn(t, readers, "after the "+change.phase)
 			c.healthy()
 		}
 	}
@@ -441,7 +441,7 @@ func TestVerdict(t *testing.T) {
 		unknown = "3168 08007 Trireme: the outcome of this statement is not known: look before you repeat it"
 	)
 	for name, tc := range map[string]struct {
-		lines   string // those behind "|" are said at a failover, those behind a second one at a switchover
+		lines   string // those after "|" are said at a failover, those after a second one at a switchover
 		there   map[attempt]int
 		counter int
 		want    string // a part of the one complaint; empty: none

@@ -79,7 +79,7 @@ func load(w writer) {
 	wg.Wait()
 }
 
-// attempt says what became of a row. again: it is to be repeated.
+// attempt says what became of a row. again: repeat it.
 func (w writer) attempt(n, a int) (again bool) {
 	if step, err := w.write(n, a); err != nil {
 		told, again := toldGo(err)

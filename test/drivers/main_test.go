@@ -27,7 +27,7 @@ const (
 
 	clientLimit = 30 * time.Minute // of a client program, which is ended by its test
 
-	// Behind a failover a statement waits for the next leader and for its own outcome, for router.hold_timeout each.
+	// After a failover a statement waits for the next leader and for its own outcome, for router.hold_timeout each.
 	dialLimit      = 30 * time.Second
 	statementLimit = 40 * time.Second
 )

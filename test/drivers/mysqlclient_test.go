@@ -16,7 +16,7 @@ import (
 	"trireme/internal/mysql/mysqld"
 )
 
-// program beside mysqld, such as mysql or mysqldump.
+// program next to mysqld, such as mysql or mysqldump.
 func program(name string) string {
 	bin, err := mysqld.Find(context.Background(), "")
 	if err != nil {

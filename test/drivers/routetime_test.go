@@ -17,7 +17,7 @@ const (
 	routeWanted  = 50 * time.Millisecond // at most, of each router; what takes longer is shown
 )
 
-// TestRouteTimes measures how long behind the opening of writes each router leads to the new leader: those of the three
+// TestRouteTimes measures how long after the opening of writes each router leads to the new leader: those of the three
 // nodes, and two without a node, one with a token, through switchovers and kills of the leader's mysqld, while sessions
 // write. The moments are those of the daemons' logs, to the millisecond, of one machine's clock: "mysqld takes writes"
 // is written as soon as it does, "router: new view" once a router has the view and has cut what it does not allow. Some

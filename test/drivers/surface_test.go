@@ -12,7 +12,7 @@ import (
 func TestClusterInSQL(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
-	node := c.Nodes()[0] // whose router is asked, whoever leads; it passes bytes on (build)
+	node := c.Nodes()[0] // whose router is asked, whichever node leads; it passes bytes on (build)
 	split := door{Host: node.Host, Port: node.Ports.Split}
 	s := settings{Password: c.State().Password}
 	by := " IDENTIFIED BY '" + s.Password + "'"
@@ -35,8 +35,8 @@ func TestClusterInSQL(t *testing.T) {
 		}
 		return nil
 	}
-	// The schema and the names make mysqld announce changes of the session, which the router's own answers must not seem
-	// to do.
+	// The schema and the names make mysqld announce changes of the session, which the router's own answers must not
+	// seem to do.
 	see := "USE information_schema; SET NAMES utf8mb4; SET @@trireme_consistency = 'EVENTUAL'; SHOW TRIREME STATUS; " +
 		"SHOW TRIREME MEMBERS; SHOW TRIREME HISTORY LIMIT 1; SELECT 40 + 2;"
 	for _, tc := range []struct {

@@ -104,7 +104,7 @@ func routerProtocol(t *testing.T, addr, root string) {
 				}
 			}
 			if got := c.do("SELECT 'next'"); !slices.Equal(got.rows, []string{"next"}) {
-				t.Errorf("behind COM_PROCESS_KILL: %s", got)
+				t.Errorf("after COM_PROCESS_KILL: %s", got)
 			}
 		})
 	}
@@ -309,7 +309,7 @@ func (c *newest) execute(id []byte, attributes ...string) string {
 	return string(v)
 }
 
-// appendAttributes appends what stands behind their count.
+// appendAttributes appends what follows their count.
 func appendAttributes(p []byte, attributes []string) []byte {
 	if len(attributes) == 0 {
 		return p

@@ -49,7 +49,7 @@ func routerSessions(t *testing.T, addr, root string) {
 		t.Run("carried"+params, func(t *testing.T) { carried(t, r, connection(t, r, root, params), move) })
 	}
 	t.Run("transaction", func(t *testing.T) { carriedTransaction(t, r, connection(t, r, root, ""), move) })
-	t.Run("behind an error", func(t *testing.T) { behindAnError(t, connection(t, r, root, ""), move) })
+	t.Run("after an error", func(t *testing.T) { behindAnError(t, connection(t, r, root, ""), move) })
 	t.Run("prepared elsewhere", func(t *testing.T) { preparedElsewhere(t, connection(t, r, root, ""), move) })
 	t.Run("tied", func(t *testing.T) { tiedSession(t, connection(t, r, root, ""), move) })
 	t.Run("hold", func(t *testing.T) { heldWriters(t, r, open(t, r.RWAddr(), root, ""), addr, move) })
@@ -271,7 +271,7 @@ func killedSession(t *testing.T, direct *sql.DB, c *sql.Conn) {
 	}
 }
 
-// statementUnderWay loses its server: what cannot have been committed is to be repeated, of the rest the client is told
+// statementUnderWay loses its server: what cannot have been committed can be repeated, of the rest the client is told
 // the truth.
 func statementUnderWay(t *testing.T, direct *sql.DB, c *sql.Conn, move func()) {
 	sleeping := func() (n int) {

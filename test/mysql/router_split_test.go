@@ -12,7 +12,7 @@ import (
 	"trireme/internal/api"
 )
 
-// oneServer stands for a leader and a follower that are never behind: the protocol is what is tested.
+// oneServer stands for a leader and a follower that never lags: the protocol is what is tested.
 type oneServer struct{}
 
 func (oneServer) Log() string                                      { return "main/0" }

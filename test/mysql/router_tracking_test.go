@@ -24,7 +24,7 @@ type exchange struct {
 }
 
 // routerTracking: with session tracking a client gets, packet by packet and byte by byte, what it gets of the server
-// itself, however much there is to tell and behind whatever error. Not among the commands is what docs/router.md names:
+// itself, however much there is to tell and after whatever error. Not among the commands is what docs/router.md names:
 // on 6450 a READ ONLY transaction that is committed implicitly.
 func routerTracking(t *testing.T, addr, root string) {
 	db := open(t, addr, root, "")
@@ -176,7 +176,7 @@ func ends(all []byte, deprecateEOF bool) bool {
 			if columns == 0 && !deprecateEOF {
 				columns = -1
 			}
-		case columns == -1: // the EOF behind them
+		case columns == -1: // the EOF after them
 			columns = 0
 		case first && p[0] != 0:
 			columns, first = int(p[0]), false

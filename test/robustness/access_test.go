@@ -30,8 +30,8 @@ import (
 )
 
 // TestAccess: on a running cluster that takes writes all the time, a token with a role, a change of the CA, the
-// revocation of a node's certificate by its serial, and at last of a whole node. Nobody leads but who led, and nothing
-// that was acknowledged is missing.
+// revocation of a node's certificate by its serial, and at last of a whole node. The leader stays the leader, and
+// nothing that was acknowledged is missing.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	c := create(t, 3, 0)
@@ -96,7 +96,7 @@ func TestAccess(t *testing.T) {
 	}
 	for _, n := range c.Nodes() {
 		if now := c.mysqldShows(n, c.caOf(n).Signer); now == certs[n.Name] {
-			t.Errorf("the mysqld of %s shows the certificate of before", n.Name)
+			t.Errorf("the mysqld of %s shows the old certificate", n.Name)
 		}
 	}
 	if now := []string{direct.value("SELECT CONNECTION_ID()"), routed.value("SELECT CONNECTION_ID()")}; !slices.Equal(now, sessions) {

@@ -75,7 +75,7 @@ func TestChangeAddress(t *testing.T) {
 	s.exec("CREATE DATABASE moved", "CREATE TABLE moved.t (a INT PRIMARY KEY)", "INSERT INTO moved.t VALUES (1)")
 	s.close()
 
-	// All at once: nobody is where the others know it. Nothing comes of that until one is told.
+	// All at once: no node is where the others know it. Nothing comes of that until one is told.
 	c.StopAll()
 	for i, n := range all {
 		c.move(n, base+10*(2+i), "")
@@ -107,7 +107,7 @@ func TestChangeAddress(t *testing.T) {
 		t.Errorf("the row is %s", got)
 	}
 
-	// From now on nobody needs to be told.
+	// From now on no node needs to be told.
 	c.StopAll()
 	c.move(all[1], base+10*3, "")
 	must(t, c.StartAll())

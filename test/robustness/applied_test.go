@@ -2,7 +2,7 @@ package robustness
 
 import "testing"
 
-// TestLeaderHasApplied: a node that takes over opens writes behind everything that was acknowledged (S6). Locks keep
+// TestLeaderHasApplied: a node that takes over opens writes after everything that was acknowledged (S6). Locks keep
 // the followers from applying a row; who reads through the read-write port once the leader is lost sees the row, or
 // nothing yet. The new leader ends who holds the lock.
 func TestLeaderHasApplied(t *testing.T) {

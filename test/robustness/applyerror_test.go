@@ -122,7 +122,7 @@ func TestCascadesOffWhileTheLeaderDies(t *testing.T) {
 }
 
 // cascadesWhileTheLeaderDies runs the cases in turns, and kills the leader's mysqld and its daemon in turns. The nodes
-// must be equal behind each, and have what was answered OK. An entry that blocks the cluster is ended by unblock, which
+// must be equal after each, and have what was answered OK. An entry that blocks the cluster is ended by unblock, which
 // may fail.
 func (c *cluster) cascadesWhileTheLeaderDies(rounds int, unblock func(*api.BlockedView)) {
 	t := c.t
@@ -603,7 +603,7 @@ func TestUnappliableWhileTheLeaderDies(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// settle waits until all nodes are healthy behind a term, as an operator would who reads the status: a node that waits
+// settle waits until all nodes are healthy after a term, as an operator would who reads the status: a node that waits
 // before it is seeded again is not waited for, and an entry that no node has is ended by unblock. It returns what had
 // to be done.
 func (c *cluster) settle(term uint64, unblock func(*api.BlockedView)) string {

@@ -44,7 +44,7 @@ func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted)
 	return c, follower, w, &adopted{t: t, dir: t.TempDir(), base: base, procs: map[string]*demo.Process{}}
 }
 
-// TestBackup takes a copy from a follower while the cluster is written to, archives what is written behind it, and
+// TestBackup takes a copy from a follower while the cluster is written to, archives what is written after it, and
 // restores a moment in between: a stock mysqld with exactly the rows that were committed then, which the next cluster
 // could begin with. The long form, TRIREME_SOAK=1, begins it.
 //
@@ -85,8 +85,8 @@ func TestBackup(t *testing.T) {
 	}
 	step("all nodes know of it")
 
-	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large transaction
-	// is archived in pieces, and an XA transaction is prepared at the moment.
+	// Some more, the moment, and what is not to be there afterwards: rows, a table, and an account. The large
+	// transaction is archived in pieces, and an XA transaction is prepared at the moment.
 	w.run("CREATE TABLE IF NOT EXISTS kept.u (a INT PRIMARY KEY)", "REPLACE INTO kept.u VALUES (7)",
 		"INSERT INTO kept.t (v) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) SELECT REPEAT('z', 2000) FROM n")
 	w.run("CREATE USER IF NOT EXISTS trireme_repl@'10.%', planted@'%'", "GRANT CREATE USER ON *.* TO planted@'%'")
@@ -193,7 +193,7 @@ func (a *adopted) drill(c *cluster, dir string) {
 	}
 }
 
-// writer writes to whoever leads: on a machine without CPU a leader may change although nothing is broken. What it runs
+// writer writes to the leader: on a machine without CPU a leader may change although nothing is broken. What it runs
 // can be run twice.
 type writer struct {
 	c *cluster

@@ -47,7 +47,7 @@ func TestLogLimit(t *testing.T) {
 				return nil
 			}
 		}
-		return errors.New("nobody's log is pinned")
+		return errors.New("no node's log is pinned")
 	})
 	if err := c.pingRouter(logger); !refusesWrites(err) {
 		t.Errorf("the router says: %v", err)

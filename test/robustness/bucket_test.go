@@ -120,7 +120,7 @@ func TestBackupBucket(t *testing.T) {
 	step(fmt.Sprintf("a copy, %d rows", writes))
 
 	g.proc.Kill()
-	for away := time.Now(); time.Since(away) < serviceAway; { // nobody waits for the archive
+	for away := time.Now(); time.Since(away) < serviceAway; { // nothing waits for the archive
 		w.run("INSERT INTO kept.t (v) VALUES (REPEAT('y', 1000))")
 	}
 	moment, want := w.moment()

@@ -24,7 +24,7 @@ import (
 // damage is what is changed of one row, and its column.
 type damage struct{ column, value string }
 
-// damages are the smallest changes of each type that nobody should overlook. Row i of checked.types gets the i-th.
+// damages are the smallest changes of each type that must not be overlooked. Row i of checked.types gets the i-th.
 var damages = []damage{
 	{"f", "0.10000001"}, {"d", "2.2500000000000004"}, {"de", "123456789012345.00001"},
 	{"b", "b'1000000000000000000000000000000000000000000000000000000000000000'"}, {"e", "'b'"}, {"s", "'x,y'"},
@@ -52,7 +52,7 @@ var checkedTables = []string{
 }
 
 // TestCheck: `trireme check` finds no difference while the cluster is written to; then the smallest change of each
-// type, a row too many, a row too few and a changed row of a table without a key, all made behind the back of the log
+// type, a row too many, a row too few and a changed row of a table without a key, all made without the log's knowledge
 // on one node; and --repair brings the node back.
 func TestCheck(t *testing.T) {
 	needs.Long(t)
@@ -112,7 +112,7 @@ func TestCheck(t *testing.T) {
 		return nil
 	})
 	if c.copies(victim) <= copies {
-		t.Errorf("%s was not copied anew", victim.Name)
+		t.Errorf("%s was not copied again", victim.Name)
 	}
 	step("repaired")
 	c.healthy()
@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 	c.write("DROP DATABASE IF EXISTS checked")
 }
 
-// write runs statements that can be repeated, on whoever leads.
+// write runs statements that can be repeated, on the leader.
 func (c *cluster) write(statements ...string) {
 	c.t.Helper()
 	for _, q := range statements {

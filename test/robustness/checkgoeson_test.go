@@ -46,7 +46,7 @@ func TestCheckGoesOn(t *testing.T) {
 		}
 	}
 
-	// Interrupted behind its first range, which is saved at once.
+	// Interrupted after its first range, which is saved at once.
 	state := filepath.Join(t.TempDir(), "state")
 	k := c.checking("--table", "checked.big", "--state", state, "--share", "0.0001", "--json")
 	eventually(t, healLimit, "a state", func() error {

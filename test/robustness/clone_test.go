@@ -16,7 +16,7 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestClonedNode: a copy of a node's folder that is started beside the original, as a cloned machine is, ends for
+// TestClonedNode: a copy of a node's folder that is started next to the original, as a cloned machine is, ends for
 // good and says why; the original stays a healthy member, each peer tells of it, and no write is lost. It waits for
 // servers to start.
 func TestClonedNode(t *testing.T) {

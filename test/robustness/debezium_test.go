@@ -43,7 +43,7 @@ var debeziumSettings = map[string]string{
 // TestDebezium: Debezium copies a table from one node's stream while it is written to, and goes on with its changes
 // there, at another node when that one dies with it, and at a third one, while leadership moves by a switchover and by
 // a crash. What was acknowledged was told, each key's changes in the order of their commits, and nothing else; twice
-// only behind a restart. It should take about two minutes.
+// only after a restart. It should take about two minutes.
 func TestDebezium(t *testing.T) {
 	if !soak() {
 		t.Skip("a long run: TRIREME_SOAK=1")
@@ -170,7 +170,7 @@ func (c *cluster) writeVersions() *versions {
 	return w
 }
 
-// write repeats what fails, which changes nothing if it was carried out after all. Its pace is one that a JVM beside
+// write repeats what fails, which changes nothing if it was carried out after all. Its pace is one that a JVM next to
 // three servers keeps up with.
 func (w *versions) write(writer int) {
 	pace := time.NewTicker(20 * time.Millisecond)
@@ -250,7 +250,7 @@ func (w *versions) judge(runs []*debezium, committed gtid.Set) {
 			writer := x.key / versionKeys
 			switch {
 			case x.table != "stream.t" || writer >= versionWriters || x.v < 1 || x.v > w.tried[writer]:
-				w.t.Errorf("run %d told %+v, which nobody wrote", i, x)
+				w.t.Errorf("run %d told %+v, which was not written", i, x)
 				continue
 			case x.op == "r" && i == 0:
 				copied[x.key] = x.v
@@ -272,7 +272,7 @@ func (w *versions) judge(runs []*debezium, committed gtid.Set) {
 			case x.v > at[x.key]:
 				at[x.key] = x.v
 			case !d.cut:
-				w.t.Errorf("run %d told %+v behind version %d", i, x, at[x.key])
+				w.t.Errorf("run %d told %+v after version %d", i, x, at[x.key])
 			default:
 				doubles++
 			}
@@ -371,7 +371,7 @@ func (d *debezium) told() []change {
 	return d.changes
 }
 
-// hasTold says what it lacks of each writer's version. Later versions stand behind it.
+// hasTold says what it lacks of each writer's version. Later versions come after it.
 func (d *debezium) hasTold(want [versionWriters]int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

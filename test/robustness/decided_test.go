@@ -62,7 +62,7 @@ func TestForceApplyAndADelayedLearner(t *testing.T) {
 	delayed("waits before the entry once more", func(v *api.DelayView) bool { return v.Next == entry.GTID })
 
 	c.says(c.leader(), 0, "delay r1 --stop-after "+entry.GTID)
-	delayed("has stopped behind the entry", func(v *api.DelayView) bool { return v.Stopped })
+	delayed("has stopped after the entry", func(v *api.DelayView) bool { return v.Stopped })
 	has("the entry is applied", "10,40;50,40")
 	c.says(c.leader(), 0, "delay r1 --now")
 	c.caughtUp()

@@ -14,8 +14,8 @@ import (
 	"trireme/lab/verify"
 )
 
-// TestDelayedLearner: a learner with apply_delay shows a commit late and never early, nobody reads it or waits for it,
-// and an operator can stop it just before a wrong DELETE: its rows stay there while everybody else goes on, over a
+// TestDelayedLearner: a learner with apply_delay shows a commit late and never early, no client reads it or waits for
+// it, and an operator can stop it just before a wrong DELETE: its rows stay there while everybody else goes on, over a
 // restart of the daemon and the death of mysqld. Afterwards it catches up and nothing is lost. It takes half a minute.
 func TestDelayedLearner(t *testing.T) {
 	needs.Long(t)
@@ -82,7 +82,7 @@ func TestDelayedLearner(t *testing.T) {
 
 	w := c.load(verify.Config{Writers: 2})
 	c.writesMore(w, 100)
-	// Nobody waits for it: what routers wait for with AFTER comes, and a commit and a switchover do.
+	// Nothing waits for it: what routers wait for with AFTER comes, and a commit and a switchover do.
 	if _, err := c.Client(leader).Applied(t.Context(), api.AppliedQuery{Index: c.view().CommitIndex, Everywhere: true},
 		10*time.Second); err != nil {
 		t.Errorf("AFTER waits for a delayed learner: %v", err)
@@ -105,7 +105,7 @@ func TestDelayedLearner(t *testing.T) {
 	}
 
 	c.says(leader, 0, "delay r1 --stop-after "+deleted)
-	delayed("has stopped behind the DELETE",
+	delayed("has stopped after the DELETE",
 		func(v *api.DelayView) bool { return v.Stopped && v.Order == api.OrderStopAfter })
 	c.awaitRows(late, "late.t", 0)
 	c.says(leader, 0, "delay r1 --resume", "r1", "3s") // as text

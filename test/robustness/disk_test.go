@@ -132,7 +132,7 @@ func lastAt(log, what string) (at time.Time) {
 	return at
 }
 
-// lead moves leadership to a node, as soon as it may have it: under load one that was away can be behind again.
+// lead moves leadership to a node, as soon as it may have it: under load one that was away can lag again.
 func (c *cluster) lead(n *demo.Node) {
 	c.t.Helper()
 	eventually(c.t, healLimit, n.Name+" takes over", func() error {

@@ -20,7 +20,7 @@ import (
 // of an encrypted log shows a row.
 func TestEncryptedLog(t *testing.T) {
 	t.Parallel()
-	const row = "a row that nobody else may read"
+	const row = "a row that no one else may read"
 	keys := filepath.Join(t.TempDir(), "keys")
 	newKey := func(id string) {
 		text, err := os.ReadFile(keys)
@@ -33,7 +33,7 @@ func TestEncryptedLog(t *testing.T) {
 	}
 	newKey("first")
 	c := createShape(t, shape{nodes: 3, tune: func(n *config.Node) {
-		n.Raft.LogMax = 256 * config.MiB // so that nothing is purged that is to be found
+		n.Raft.LogMax = 256 * config.MiB // so that nothing is purged that the test looks for
 		switch n.Name {
 		case "n1":
 			n.Raft.LogKeyFile = keys

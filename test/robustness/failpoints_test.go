@@ -90,15 +90,15 @@ func (c *cluster) awaitFired(n *demo.Node, before int, spec string, provoke func
 type way struct {
 	what   string
 	leader bool // the leader is led there; else a follower
-	// points in the order in which they are armed, each in the start behind the one before; "@N" is the hit. Of a way that
-	// does not lead there again by itself each is a way of its own.
+	// points in the order in which they are armed, each in the start after the one before; "@N" is the hit. Of a way
+	// that does not lead there again by itself each is a way of its own.
 	points []string
-	apart  bool // each point is provoked again, on whoever has the role then
+	apart  bool // each point is provoked again, on the node that has the role then
 	// offline leaves the victim dead, and in such a state that its next start leads to the points.
 	offline func(c *cluster, victim *demo.Node)
 	// provoke makes a running victim come to the first point; nil: the load does.
 	provoke func(c *cluster, victim *demo.Node) error
-	mixed   bool // with DDL, account statements and XA, of which kills leave some behind: the log is not purged then
+	mixed   bool // with DDL, account statements and XA, of which kills leave some unfinished: the log is not purged then
 	short   bool // in the short run too
 }
 
@@ -307,7 +307,7 @@ func (c *cluster) ask(n *demo.Node, args string) error {
 // another is any node but one.
 func (c *cluster) another(than *demo.Node) *demo.Node { return c.others(than)[0] }
 
-// leaveTail leaves the victim, the leader, dead with entries that nobody else has, and the others in a later term.
+// leaveTail leaves the victim, the leader, dead with entries that no other node has, and the others in a later term.
 func leaveTail(c *cluster, victim *demo.Node) {
 	before := c.view().Term
 	others := c.others(victim)
@@ -329,7 +329,7 @@ func leaveTail(c *cluster, victim *demo.Node) {
 	c.failedOver(before)
 }
 
-// fallBehind leaves the victim dead and behind what the others' logs hold.
+// fallBehind leaves the victim dead until it lacks what the others' logs have purged.
 func fallBehind(c *cluster, victim *demo.Node) {
 	c.says(c.leader(), 0, "demote "+victim.Name) // a voter would hold up the purge
 	last := c.view().CommitIndex

@@ -9,8 +9,8 @@ import (
 	"trireme/internal/ops/demo"
 )
 
-// TestFenceReleasesNobody: a leader that hears nothing from the others any more fences itself. Whoever waits for an
-// acknowledgement then gets an error, never an OK (S4): the transaction may be gone.
+// TestFenceReleasesNobody: a leader that hears nothing from the others any more fences itself. A client that waits for
+// an acknowledgement then gets an error, never an OK (S4): the transaction may be gone.
 func TestFenceReleasesNobody(t *testing.T) {
 	t.Parallel()
 	c := lease(t)

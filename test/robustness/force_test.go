@@ -42,7 +42,7 @@ func (c *cluster) through(n *demo.Node, readOnly bool) (*session, error) {
 	return s, nil
 }
 
-// leftBehind waits until a node has ended because it was left behind, without a mysqld, and gives the lines of its log
+// leftBehind waits until a node has ended because it was given up, without a mysqld, and gives the lines of its log
 // that say so, which each end adds to.
 func (c *cluster) leftBehind(n *demo.Node) (said string) {
 	c.t.Helper()
@@ -72,7 +72,7 @@ func (c *cluster) forceReport(n *demo.Node, voters ...string) api.ForceReport {
 }
 
 // TestForceQuorum loses a majority of five voters. The survivors serve reads, refuse writes and go on by themselves
-// when one is back; then the majority is lost for good, with writes that nobody else has, and an operator makes a
+// when one is back; then the majority is lost for good, with writes that no other node has, and an operator makes a
 // cluster of the two that are left. Nothing that they had is lost, and the others, started again, fence themselves and
 // name what they hold.
 func TestForceQuorum(t *testing.T) {
@@ -175,8 +175,8 @@ func TestForceQuorum(t *testing.T) {
 	}
 	s.exec("INSERT INTO fq.t VALUES (3)")
 
-	// The lost ones are back, a majority of the old voters, and cannot reach a survivor: they take writes. Once they can,
-	// they end.
+	// The lost ones are back, a majority of the old voters, and cannot reach a survivor: they take writes. Once they
+	// can, they end.
 	for _, n := range []*demo.Node{other, witness} {
 		must(t, c.SignalHost(n, syscall.SIGSTOP))
 	}

@@ -186,7 +186,7 @@ func TestFollowerDiskFull(t *testing.T) {
 		c.writesMore(w, 200)
 		before, failed, at := c.view(), w.Meter().Failed(), time.Now()
 		d.fill()
-		eventually(t, healLimit, "the follower does not get on", func() error {
+		eventually(t, healLimit, "the follower makes no progress", func() error {
 			m, commit := c.member(victim), c.view().CommitIndex
 			if b := commit - min(commit, m.Raft.Applied); victim.DaemonPID() != 0 && b < 200 {
 				return fmt.Errorf("it is %d entries behind", b)
@@ -278,13 +278,13 @@ func (c *cluster) leadAfterFullDisk(n *demo.Node, relay *disk, w *verify.Workloa
 	took := time.Since(at)
 	c.t.Logf("writes are open %v after the disk had room again", took.Round(100*time.Millisecond))
 	if took > mysqldSleeps/2 {
-		c.t.Errorf("nobody led for %v", took)
+		c.t.Errorf("no node led for %v", took)
 	}
 	c.start(leader)
 	c.healthy()
 }
 
-// TestLagObjective: commits are slowed for a follower that applies less than is written, and for nobody who stands
+// TestLagObjective: commits are slowed for a follower that applies less than is written, and not for one that stands
 // still, nor once it keeps up. How near to the objective the follower stays is a matter of time, and of ha's
 // TestFlowModel.
 func TestLagObjective(t *testing.T) {
@@ -364,7 +364,7 @@ func TestLagIsTold(t *testing.T) {
 	w := c.load(verify.Config{Writers: 16})
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() { stopped <- hinder(pid, stop) }()
-	slow := told("it is behind", func(my *api.MySQLView) bool {
+	slow := told("it lags", func(my *api.MySQLView) bool {
 		return *my.LagSeconds >= 1 && *my.LagBytes > 0 && my.CatchUpSeconds != nil && *my.CatchUpSeconds > 0
 	})
 	close(stop)
@@ -384,7 +384,7 @@ func TestLagIsTold(t *testing.T) {
 	told("one commit is lacking", func(my *api.MySQLView) bool {
 		lag := time.Duration(*my.LagSeconds * float64(time.Second))
 		if most := time.Since(before); lag > most+time.Second {
-			t.Errorf("%v behind, and all that it lacks was committed less than %v ago", lag, most)
+			t.Errorf("it lags by %v, and all that it lacks was committed less than %v ago", lag, most)
 		}
 		return lag > 3*time.Second && lag > time.Since(after)-2*time.Second
 	})

@@ -161,7 +161,7 @@ func TestSwitchover(t *testing.T) {
 			before := w.Log().Counts()
 			var at time.Time
 			var res api.SwitchoverResult
-			// refused while it is far behind, which load can make it
+			// refused while it lags much, which load can cause
 			eventually(t, healLimit, to.Name+" takes over", func() (err error) {
 				at = time.Now()
 				res, err = c.Switchover(t.Context(), to.Name)
@@ -186,7 +186,7 @@ func TestSwitchover(t *testing.T) {
 	t.Logf("write gap: %v; %s", seen, c.check(w))
 }
 
-// stopLeader ends the leader's daemon by SIGTERM: it hands over first, and does not wait for connections that nobody
+// stopLeader ends the leader's daemon by SIGTERM: it hands over first, and does not wait for connections that no client
 // uses, for which mysqld has a patience of 10 s.
 func (c *cluster) stopLeader(w *verify.Workload) {
 	c.t.Helper()

@@ -61,7 +61,7 @@ func TestStatementsAreAppliedInTurn(t *testing.T) {
 	}
 }
 
-// TestLeftOutIsSeeded: a follower of which a transaction is missing between others, and nobody applies it, is seeded
+// TestLeftOutIsSeeded: a follower of which a transaction is missing between others, and is not applied later, is seeded
 // from another node. It takes half a minute: the copy.
 func TestLeftOutIsSeeded(t *testing.T) {
 	t.Parallel()

@@ -156,8 +156,8 @@ func TestMembers(t *testing.T) {
 	}
 	step("fell behind the logs and was seeded again")
 
-	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader gets
-	// its vote back.
+	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader
+	// gets its vote back.
 	leader = c.healthy()
 	c.says(leader, 0, "promote "+n4.Name+" --demote "+leader.Name, n4.Name, leader.Name) // as text
 	c.shows(n4, n4.Name, "is a voter", healthyVoter)
@@ -423,7 +423,7 @@ func TestLeaderLeaves(t *testing.T) {
 	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.writesMore(w, 50)
 
-	// Nobody can take over: refused, nothing changed.
+	// No node can take over: refused, nothing changed.
 	before := c.view()
 	c.says(next, 0, "config edit weight."+next.Name+"=0")
 	c.refused(next, api.KindCannotLead, "demote "+old.Name, old.Name)
@@ -465,8 +465,8 @@ func TestLeaderLeaves(t *testing.T) {
 		return nil
 	})
 	c.Forget(next)
-	// The service manager leaves a daemon alone that ends so (packaging/trireme.service), as it did: the next start ends
-	// the same way.
+	// The service manager leaves a daemon alone that ends so (packaging/trireme.service), as it did: the next start
+	// ends the same way.
 	ctx, cancel := context.WithTimeout(t.Context(), healLimit)
 	defer cancel()
 	again := exec.CommandContext(ctx, testkit.Program(t, testkit.Trireme), "node", "--config",

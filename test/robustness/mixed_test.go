@@ -14,7 +14,7 @@ import (
 // TestMixedVersions: a cluster of the last release becomes one of this build, node by node, and goes back. In between
 // either kind leads and follows the other, is elected, and reads the data directories, logs and settings that the
 // other has written. It takes minutes: six restarts, two of them of leaders, and four failovers, each with all nodes
-// healthy behind it.
+// healthy after it.
 func TestMixedVersions(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()

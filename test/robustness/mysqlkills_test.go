@@ -11,7 +11,7 @@ import (
 )
 
 // TestMySQLSuitesUnderKills runs the scripts of TestMySQLSuites while servers are killed, one in the course of each:
-// the leader's mysqld, a follower's, the daemon of n3, whichever role that has. Nodes must be healthy and equal behind
+// the leader's mysqld, a follower's, the daemon of n3, whichever role that has. Nodes must be healthy and equal after
 // each, and no follower may stop. The transcripts are those of one server: at once where a follower was killed and the
 // script goes through 6446, else when the script, whose transactions a kill may have ended, runs again.
 func TestMySQLSuitesUnderKills(t *testing.T) {

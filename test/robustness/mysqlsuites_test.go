@@ -38,7 +38,7 @@ var scriptOptions = map[string]string{
 
 // TestMySQLSuites runs MySQL's own test scripts, and the tests of mysql_client_test, on a plain server with the
 // settings of a node, through 6446 and through 6450. What they print must be the same, but for what
-// testdata/mysqlsuites/differences.txt has a reason for. Behind each, all nodes must be healthy and equal, and no
+// testdata/mysqlsuites/differences.txt has a reason for. After each, all nodes must be healthy and equal, and no
 // follower may have stopped on the way, again but for those with a reason, which heal.
 //
 // Scripts read over one connection what they wrote over another, so on 6450 they read at BEFORE. Those of
@@ -143,7 +143,7 @@ func chosenScripts(t *testing.T, fit []script) (chosen []script) {
 	return chosen
 }
 
-// plainOptions are a node's settings for a server that nobody watches.
+// plainOptions are a node's settings for a server without a daemon.
 func plainOptions(options map[string]string) (out []string) {
 	settings := mysqld.Chosen(mysqld.DurabilityLog)
 	maps.Copy(settings, options)
@@ -255,7 +255,7 @@ func (r *suiteRun) one(ctx context.Context, p plainRun, to scriptRunner) {
 	r.judge(ctx, p, to, got, err)
 }
 
-// onCluster runs a script on the cluster, and beside it what is to happen meanwhile, whose channel is closed when the
+// onCluster runs a script on the cluster, and at the same time what happens meanwhile, whose channel is closed when the
 // script has ended.
 func (r *suiteRun) onCluster(ctx context.Context, p plainRun, to scriptRunner, meanwhile func(<-chan struct{})) (string,
 	error) {
@@ -442,7 +442,7 @@ func (s *scriptServer) clean(ctx context.Context) error {
 		at := strings.LastIndexByte(name, '@')
 		todo = append(todo, fmt.Sprintf("DROP USER `%s`@`%s`", name[:at], name[at+1:]))
 	}
-	// Scripts say which warnings of the server's log they expect; nobody looks at them here.
+	// Scripts say which warnings of the server's log they expect; these are not looked at here.
 	todo = append(todo, "FLUSH PRIVILEGES", "CREATE DATABASE test", "CREATE DATABASE mtr",
 		"CREATE PROCEDURE mtr.add_suppression(pattern VARCHAR(255)) BEGIN END")
 	for _, q := range append([]string{"SET foreign_key_checks = 0"}, todo...) {

@@ -138,7 +138,7 @@ func (c *cluster) question(leader *demo.Node, conn *sql.Conn) api.OutcomeQuery {
 	return q
 }
 
-// lastGTID is that of the last transaction of a server that nobody else writes to.
+// lastGTID is that of the last transaction of a server that has no other writer.
 func (c *cluster) lastGTID(conn *sql.Conn) string {
 	c.t.Helper()
 	var server, executed string

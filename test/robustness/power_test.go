@@ -86,7 +86,7 @@ func (p *powered) settle() {
 	}
 }
 
-// cut the power of nodes: first their disks', so that nobody may acknowledge what is lost, at once followed by their
+// cut the power of nodes: first their disks', so that no node may acknowledge what is lost, at once followed by their
 // processes'.
 func (p *powered) cut(nodes ...*demo.Node) {
 	p.t.Helper()

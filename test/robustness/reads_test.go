@@ -91,12 +91,12 @@ func (c *cluster) readBehind(ctx context.Context, reader *sql.Conn, follower, as
 	var there int
 	must(c.t, reader.QueryRowContext(ctx, "SELECT COUNT(*) FROM current.t WHERE id = ?", id).Scan(&there))
 	if there != 1 {
-		c.t.Errorf("row %d was answered, and %s does not show it behind read index %d of %s", id, follower.Name, v.Index,
+		c.t.Errorf("row %d was answered, and %s does not show it after read index %d of %s", id, follower.Name, v.Index,
 			asked.Name)
 	}
 }
 
-// readAnywhere reads a row behind a wait for all nodes.
+// readAnywhere reads a row after a wait for all nodes.
 func (c *cluster) readAnywhere(ctx context.Context, reader *sql.Conn, asked *demo.Node, id int,
 	timed func(string, func() error)) {
 	c.t.Helper()

@@ -53,7 +53,7 @@ func TestSegmentsReplay(t *testing.T) {
 	must(t, read.Start())
 	out := write.Run()
 	if out != nil {
-		_ = read.Process.Kill() // nobody reads its output any more
+		_ = read.Process.Kill() // its output is not read any more
 	}
 	if err := errors.Join(out, read.Wait()); err != nil {
 		t.Fatalf("mysqlbinlog %s | mysql: %v\n%s\n%s", strings.Join(segments, " "), err, readErr.String(), writeErr.String())

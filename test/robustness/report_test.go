@@ -141,7 +141,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestConfigHistory: changes of the settings are told with who made them, also behind a change of leaders, and can be
+// TestConfigHistory: changes of the settings are told with who made them, also after a change of leaders, and can be
 // taken back.
 func TestConfigHistory(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ const (
 
 // TestRoundTrips counts what commits cost on the wire and on the disks of a real cluster. Of one session, each commit
 // is one message to each follower and one fsync on every node, and its OK leaves the leader's mysqld after one round
-// trip: nothing that the leader sent behind the first answer has been answered by then. Commits of many sessions share
+// trip: nothing that the leader sent after the first answer has been answered by then. Commits of many sessions share
 // messages and fsyncs. Times are only shown, `trireme-lab bench` measures them; order on the wire does not depend on
 // the machine's load.
 func TestRoundTrips(t *testing.T) {

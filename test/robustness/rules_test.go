@@ -15,7 +15,7 @@ import (
 )
 
 // TestCommitRules lets must_ack and commit_zones keep commits waiting: no OK before the rule is met or its grace is
-// over, which is told; nobody takes the leader for stuck meanwhile; the rule comes back by itself; and a change of
+// over, which is told; the leader is not taken for stuck meanwhile; the rule comes back by itself; and a change of
 // settings acts on what waits already.
 func TestCommitRules(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestCommitRules(t *testing.T) {
 	must(t, c.Signal(other, syscall.SIGCONT))
 	c.healthy()
 
-	// The leader's zone is lost while commits wait: whoever had an OK finds its data in the other zone.
+	// The leader's zone is lost while commits wait: a client that had an OK finds its data in the other zone.
 	edit("commit_zones=2")
 	c.refused(leader, api.KindConflict, "demote "+other.Name, "commit_zones")
 	c.writesMore(w, loadBeforeKill)

@@ -65,7 +65,7 @@ func TestServiceManager(t *testing.T) {
 	eventually(t, createTime, "no leader", func() error {
 		v, err := client.Cluster(t.Context())
 		if err != nil || v.Leader == "" {
-			return errors.Join(err, errors.New("nobody leads"))
+			return errors.Join(err, errors.New("no node leads"))
 		}
 		pid = v.Members[0].MySQL.PID
 		return nil
@@ -81,7 +81,7 @@ func TestServiceManager(t *testing.T) {
 	manager.await("WATCHDOG=1")
 	manager.await("WATCHDOG=1")
 
-	// Stopped it says nothing, and whoever goes on says so again.
+	// Stopped it says nothing, and when it goes on it says so again.
 	must(t, daemon.Process.Signal(syscall.SIGSTOP))
 	manager.drain()
 	if got := manager.next(2 * time.Second); got != "" {
@@ -136,5 +136,5 @@ func (s notifySocket) await(prefix string) {
 			return
 		}
 	}
-	s.t.Fatalf("nobody says %s", prefix)
+	s.t.Fatalf("no node says %s", prefix)
 }

@@ -39,7 +39,8 @@ func TestSessionOutcomes(t *testing.T) {
 			s := sub.routed(sub.others(leader)[0], 1)[0]
 			insert := fmt.Sprintf("INSERT INTO told.t VALUES ('%s %s')", k.last, k.point)
 			last := insert
-			// The router asks the leader beside the statements where its log has come to; it is given the time for that.
+			// The router asks the leader, at the same time as the statements run, where its log has come to; it is
+			// given the time for that.
 			s.exec("DO 1", "INSERT INTO told.t VALUES ('before "+k.last+k.point+"')", "DO SLEEP(0.2)")
 			if k.last == "COMMIT" {
 				last = "COMMIT"
@@ -63,7 +64,7 @@ func TestSessionOutcomes(t *testing.T) {
 // lost.
 const wasCommitted = 3169
 
-// code of a client's error; 0: there is none; 1: it is not a server's.
+// code of a client's error; 0: no error; 1: it is not a server's.
 func code(err error) uint16 {
 	var e *mysql.MySQLError
 	switch {

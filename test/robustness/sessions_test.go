@@ -21,7 +21,7 @@ import (
 )
 
 // TestSessionsAreCarried: 64 writers hear of no error over switchovers, nor do clients that log in for each statement;
-// and over a failover idle sessions go on, an open transaction is to be repeated, and a session that cannot go on is
+// and over a failover idle sessions go on, an open transaction has to be repeated, and a session that cannot go on is
 // known before and told why.
 func TestSessionsAreCarried(t *testing.T) {
 	testkit.Quiet(t, "logins, which a switchover waits for no longer than half a second")
@@ -36,7 +36,7 @@ func TestSessionsAreCarried(t *testing.T) {
 		"CREATE TABLE carry.w (id INT PRIMARY KEY AUTO_INCREMENT, writer INT, v INT, KEY (writer))")
 	for range 2 {
 		c.switchUnderWriters(db, 64, 0)
-		c.switchUnderWriters(db, 0, 8) // alone: behind others' transactions, which are waited for, their logins end anyway
+		c.switchUnderWriters(db, 0, 8) // alone: after others' transactions, which are waited for, their logins end anyway
 	}
 
 	idle, open, tied := c.pin(db), c.pin(db), c.pin(db)

@@ -75,7 +75,7 @@ func (c *cluster) bearsTheLossOf(w *verify.Workload, k int) {
 		}
 		return nil
 	})
-	c.refused(survivor, api.KindNoLeader, "switchover") // there is none, or it has closed writes
+	c.refused(survivor, api.KindNoLeader, "switchover") // no leader, or it has closed writes
 	if err := c.pingRouter(survivor); !refusesWrites(err) {
 		c.t.Errorf("without a quorum the router says: %v", err)
 	}

@@ -232,7 +232,7 @@ func (c *cluster) client(node *demo.Node, addr string, how int) {
 		if db, err := l.Open(""); err == nil {
 			ctx, cancel := context.WithTimeout(c.t.Context(), sqlLimit)
 			defer cancel()
-			_ = db.PingContext(ctx) // refused while nobody leads
+			_ = db.PingContext(ctx) // refused while no node leads
 			_ = db.Close()
 		}
 		return

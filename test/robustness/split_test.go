@@ -47,7 +47,7 @@ func TestSplitting(t *testing.T) {
 		}
 		s.exec(fmt.Sprintf("INSERT INTO split.own VALUES (%d)", i))
 		if got := s.value("SELECT COUNT(*) FROM split.own"); got != strconv.Itoa(i+1) {
-			t.Fatalf("behind write %d through %s: %s rows", i, n.Name, got)
+			t.Fatalf("after write %d through %s: %s rows", i, n.Name, got)
 		}
 	}
 	t.Logf("60 writes, each read back, took %v", time.Since(began).Round(time.Millisecond))
@@ -60,16 +60,16 @@ func TestSplitting(t *testing.T) {
 		must(t, err)
 		t.Logf("switchover to %s: write gap %.0f ms", res.To, res.WriteGapMS)
 	})
-	t.Logf("behind a switchover: %s", r)
+	t.Logf("after a switchover: %s", r)
 	if r.unexpected > 0 {
-		t.Errorf("%d statements failed behind a switchover", r.unexpected)
+		t.Errorf("%d statements failed after a switchover", r.unexpected)
 	}
 	r = c.relay(8, func() {
 		v := c.view()
 		c.overBacklog(4000)
 		c.failedOver(v.Term)
 	})
-	t.Logf("behind a failover: %s", r)
+	t.Logf("after a failover: %s", r)
 	c.healthy()
 }
 
@@ -193,7 +193,7 @@ func (c *cluster) overBacklog(row int) {
 			}
 			for range readers {
 				if got := <-answers; got != "1 <nil>" {
-					c.t.Errorf("behind a failover, of a row that was answered before: %s", got)
+					c.t.Errorf("after a failover, of a row that was answered before: %s", got)
 				}
 			}
 		})
@@ -279,7 +279,7 @@ func passOn(ctx context.Context, t *testing.T, key int, passed *atomic.Int64, db
 			return conn.QueryRowContext(t.Context(), fmt.Sprintf("SELECT v FROM split.chain WHERE id = %d", key)).Scan(&got)
 		})
 		if err == nil && got < value {
-			t.Errorf("pair %d reads %d behind a token for %d", key, got, value)
+			t.Errorf("pair %d reads %d after a token for %d", key, got, value)
 			return r
 		}
 		// Repeated, so it says what to write and not what to add.

@@ -112,7 +112,7 @@ func TestWeights(t *testing.T) {
 		return nil
 	})
 
-	// It dies: another one leads, never the one of weight 0, and it gets leadership back when it has been healthy for 3 s.
+	// It dies: another one leads, never the one of weight 0, and it gets leadership back once it was healthy for 3 s.
 	term := c.view().Term
 	c.crash(y)
 	if now := c.failedOver(term); now != leader && now != y {
@@ -152,7 +152,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("%v", codes)
 	}
 
-	// Its mysqld dies: it is fenced, started again, and leads again. Nobody else does.
+	// Its mysqld dies: it is fenced, started again, and leads again. No other node does.
 	pid := leader.MySQLPID()
 	c.crash(leader)
 	if now := c.healthy(); now != leader || now.MySQLPID() == pid {
@@ -236,7 +236,7 @@ func TestSteeringMistakes(t *testing.T) {
 	c.refused(leader, api.KindAlready, "switchover --to "+leader.Name, leader.Name)
 	c.stays(before)
 
-	// A target whose daemon hangs, which nobody has noticed yet: the old leader goes on, and nobody was cut.
+	// A target whose daemon hangs, which was not noticed yet: the old leader goes on, and no client was cut.
 	session := c.session(leader)
 	must(t, c.Signal(x, syscall.SIGSTOP))
 	c.refused(leader, api.KindCannotLead, "switchover --to "+x.Name, x.Name)
@@ -460,7 +460,7 @@ func TestHistory(t *testing.T) {
 	})
 	c.KillDaemon(leader)
 	if err := <-committed; err == nil {
-		t.Error("a commit that nobody acknowledged was answered OK")
+		t.Error("a commit that no node acknowledged was answered OK")
 	}
 	to := c.failedOver(before.Term)
 	c.start(leader)
@@ -542,8 +542,9 @@ func TestForcedFailover(t *testing.T) {
 	// By force, asked of a third node, from a leader that takes writes all the time.
 	w := c.load(verify.Config{Writers: 2, Rate: steady()})
 	c.writesMore(w, 20)
-	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can be
-	// elected. If it takes writes before it hears of the order, that is what the command says, and an operator asks again.
+	// The third node may have led for a moment: a write needs one follower only, and only a node that has them all can
+	// be elected. If it takes writes before it hears of the order, that is what the command says, and an operator asks
+	// again.
 	force := "failover --yes --force --to " + x.Name
 	code, out := c.trireme(y, strings.Fields(force)...)
 	if code == 1 && c.view().Leader == y.Name && strings.Contains(out, y.Name+" leads now") {
@@ -567,7 +568,7 @@ func TestForcedFailover(t *testing.T) {
 		t.Error("the history does not say who forced it")
 	}
 
-	// Gone in a pause. Nobody opens writes but the one that an operator chooses; asked of it, and of the one that was
+	// Gone in a pause. No node opens writes but the one that an operator chooses; asked of it, and of the one that was
 	// elected.
 	for _, to := range []*demo.Node{y, leader} {
 		old := c.healthy()

@@ -18,15 +18,15 @@ import (
 )
 
 // TestStoppedLeader freezes the leader's daemon. The others must take over; before they do, the guard must have killed
-// the mysqld, so that nobody who is connected to it directly reads what is no longer so; and the frozen daemon must not
-// serve when it wakes up.
+// the mysqld, so that no client that is connected to it directly reads what is no longer so; and the frozen daemon must
+// not serve when it wakes up.
 func TestStoppedLeader(t *testing.T) {
 	testkit.Quiet(t, "that the guard has killed mysqld by the time another node leads")
 	c := lease(t)
 	w := c.load(verify.Config{Writers: 16, Rate: steady()})
 	leader := c.healthy()
 
-	// The guard that will be needed is a second one: the first has died, which must harm nobody.
+	// The guard that will be needed is a second one: the first has died, which must do no harm.
 	first := leader.GuardPID()
 	must(t, syscall.Kill(first, syscall.SIGKILL))
 	eventually(t, healLimit, "another guard", func() error {

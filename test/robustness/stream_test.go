@@ -247,8 +247,8 @@ func (c *cluster) streamBegins() {
 	}
 }
 
-// cutOff shows that nobody stays at a leader's own binary log, which he can get at by mysqld's own port and by TLS that
-// the router cannot look into.
+// cutOff shows that no consumer stays at a leader's own binary log, which it can reach by mysqld's own port and by TLS
+// that the router cannot look into.
 func (c *cluster) cutOff() {
 	c.t.Helper()
 	leader := c.leader()
@@ -304,7 +304,7 @@ func (c *cluster) streamRefused(n *demo.Node, what, user, want string, args ...s
 }
 
 // TestChangeStreamRefuses: a consumer that asks for transactions that are purged, or for a place that the log has not
-// reached, is told so by every node; nobody gets in with a wrong password, or without the TLS that the account
+// reached, is told so by every node; no one gets in with a wrong password, or without the TLS that the account
 // requires; and a stock replica stands with its error and has applied nothing. Ten seconds.
 func TestChangeStreamRefuses(t *testing.T) {
 	needs.Long(t)

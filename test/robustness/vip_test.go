@@ -171,7 +171,7 @@ func (v *vipCluster) watchHolders(fault string, planned bool) (end func()) {
 }
 
 // several are the nodes whose hosts have an address at the same time, if there is more than one. One is looked at
-// behind the other, so what moves meanwhile seems to be at two; but not twice.
+// after the other, so what moves meanwhile seems to be at two; but not twice.
 func (v *vipCluster) several(kernels map[*demo.Node]*netlink.Handle, a netip.Addr) (have []*demo.Node, err error) {
 	family := netlink.FAMILY_V4
 	if a.Is6() {
@@ -197,8 +197,8 @@ func (v *vipCluster) several(kernels map[*demo.Node]*netlink.Handle, a netip.Add
 	return have, nil
 }
 
-// answers says whether a node's server greets whoever connects to an address on the node's host. Its port is open on no
-// other one.
+// answers says whether a node's server greets clients that connect to an address on the node's host. Its port is open
+// on no other one.
 func (v *vipCluster) answers(n *demo.Node, addr string) bool {
 	return v.Network().Host(n.Name).Do(func() error {
 		c, err := net.DialTimeout("tcp", net.JoinHostPort(addr, strconv.Itoa(n.Ports.MySQL)), greetPatience)
@@ -260,7 +260,7 @@ func (v *vipCluster) waiting(addr string) net.Conn {
 }
 
 // TestVIP: a client that knows nothing but the virtual address, of either family, goes on at the new leader, whatever
-// the old one died of; nobody is left waiting at the old one, and two hosts never answer at the address. `make test`
+// the old one died of; no client is left waiting at the old one, and two hosts never answer at the address. `make test`
 // has the first three faults (half a minute).
 func TestVIP(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,7 @@ func follow(name string, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	signal.Ignore(syscall.SIGINT) // the command gets it too, and what it still says is to be kept
+	signal.Ignore(syscall.SIGINT) // the command gets it too, and what it still says is kept
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
 		return err

@@ -71,7 +71,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestInShort: behind everything else stands what the failed tests said themselves.
+// TestInShort: after everything else stands what the failed tests said themselves.
 func TestInShort(t *testing.T) {
 	var said strings.Builder
 	line := func(e event) {

@@ -185,8 +185,8 @@ func (p *phase) failures() string {
 	return b.String()
 }
 
-// inShort is what the failed tests of a phase said themselves, without the logs of their nodes: whoever sees only the
-// end of a long output learns from it what went wrong.
+// inShort is what the failed tests of a phase said themselves, without the logs of their nodes: a reader who sees only
+// the end of a long output learns from it what went wrong.
 func (p *phase) inShort() string {
 	var b strings.Builder
 	for _, k := range p.packages {

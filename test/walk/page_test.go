@@ -22,7 +22,7 @@ type command struct {
 	indent string // of the code block
 	host   string
 	text   string
-	from   int // of the lines below it, the first that it prints; to is the one after the last
+	from   int // of the lines below it, the first that it prints; to is the line below the last
 	to     int
 	typed  []string // in answer to what it asks, or into the MySQL client
 	client bool     // it is a MySQL client

@@ -33,7 +33,7 @@ const (
 		"trireme switchover --to db1 >/dev/null 2>&1; sleep 0.2; done"
 )
 
-// onlyThere is a step: a statement that is run on a host's server behind the daemon's back.
+// onlyThere is a step: a statement that is run on a host's server without the daemon's knowledge.
 func onlyThere(host, statement string) string {
 	return host + `# trireme mysql <<<"SET sql_log_bin = 0; SET GLOBAL super_read_only = 0; ` + statement +
 		`; SET GLOBAL super_read_only = 1"`

@@ -417,7 +417,7 @@ func TestFiles(t *testing.T) {
 	}
 	entries, _ := os.ReadDir(dir)
 	if len(entries) != 3 {
-		t.Errorf("left behind: %v", entries)
+		t.Errorf("not removed: %v", entries)
 	}
 	if a, b := NewToken(), NewToken(); a == b || len(a) != 32 {
 		t.Error("tokens")

@@ -40,7 +40,7 @@ var inUse struct {
 	locks map[string]*os.File
 }
 
-// Dir gives the directory of the cache folder that a server's program has made by a recipe. Where there is none, fill
+// Dir gives the directory of the cache folder that a server's program has made by a recipe. If it is not there, fill
 // makes it, once, also when several processes ask. It is there until this process ends; copy from it, and change
 // nothing in it.
 func Dir(ctx context.Context, cache, program, recipe string, fill func(ctx context.Context, dir string) error) (string,

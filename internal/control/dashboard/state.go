@@ -337,7 +337,7 @@ func delayTile(v api.ClusterView, s *series) tile {
 	return t
 }
 
-// lagTile is of the data node that is furthest behind.
+// lagTile is of the data node that lags most.
 func lagTile(v api.ClusterView) tile {
 	t := tile{Name: "Largest lag", Value: waiting, Unit: "s"}
 	worst := -1.0

@@ -93,7 +93,7 @@ func (h *testHost) Request(_ context.Context, member uint64, _ uint8, _ []byte) 
 	if answer := h.answers[member]; answer != nil {
 		return answer, nil
 	}
-	return nil, errors.New("nobody has it")
+	return nil, errors.New("no node has it")
 }
 func (h *testHost) Leads() (MySQL, uint64) {
 	if h.leads == nil {

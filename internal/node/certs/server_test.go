@@ -44,8 +44,8 @@ func TestServerCertIsRenewed(t *testing.T) {
 	}
 }
 
-// TestAnnounced: a certificate is told of for as long as the view of a router may be old before mysqld shows it, beside
-// the one that it shows.
+// TestAnnounced: a certificate is told of for as long as the view of a router may be old before mysqld shows it, next
+// to the one that it shows.
 func TestAnnounced(t *testing.T) {
 	cs, _, _ := newTestCerts(t)
 	cs.shown.proof = &api.MySQLProof{Certificates: []string{"old"}, Key: "k", Cluster: true}

@@ -107,7 +107,7 @@ func TestCloseGently(t *testing.T) {
 		readOnly, kill error
 		cut            int
 		ok             bool
-	}{{"nobody was there", nil, nil, 0, true}, {"two were", nil, nil, 2, true},
+	}{{"no session was there", nil, nil, 0, true}, {"two were", nil, nil, 2, true},
 		{"a statement runs on", refused, nil, 1, true},
 		{"they stay", nil, refused, 0, true}, {"neither", refused, refused, 0, false}} {
 		m := newMember(t)

@@ -208,7 +208,7 @@ func checkBrought(c *config.Cluster, m config.Member, executed *string) error {
 	const instead = "leave that server as it is and make an empty node on its host: trireme join; its data is copied from another node"
 	switch {
 	case m.Role == config.RoleLogger:
-		return api.Errorf(api.KindInvalid, "%s is to be a logger, which has no data", m.Name).With("invite it as a voter")
+		return api.Errorf(api.KindInvalid, "%s joins as a logger, which has no data", m.Name).With("invite it as a voter")
 	case !errant.Empty():
 		return api.Errorf(api.KindConflict, "%s has executed what the cluster did not begin with: %s", m.Name, errant).
 			With(instead)

@@ -37,7 +37,7 @@ const (
 )
 
 // errReaders: full means that they wait longer than their clients should.
-var errReaders = fmt.Errorf("%d readers wait already for what is to be applied here", maxReaders)
+var errReaders = fmt.Errorf("%d readers wait already for what this node has not applied", maxReaders)
 
 // WaitApplied waits until this node's mysqld has applied everything up to an index. On the leader, too: what is
 // committed is visible in its mysqld a moment later only (S10).

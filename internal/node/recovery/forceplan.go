@@ -178,7 +178,7 @@ func (f *forcePlan) problem(c *config.Cluster, by map[uint64]*Survey, source *Su
 				With("leave it out of --voters")
 		case s != nil && len(chosen) > 0 && !chosen[m.Name] && isVoter(source, m.ID):
 			return api.Errorf(api.KindNeeded, "%s is a voter, answers, and is not in --voters", m.Name).
-				With("name it too, or stop its daemon if it is to be given up")
+				With("name it too, or stop its daemon to give it up")
 		}
 	}
 	for _, m := range c.Members {
