@@ -15,4 +15,15 @@
 // stopped, and until the node has led [Undo] gives everything back; DIR/before-adopt/adopted.json says what was where.
 //
 // The base is what no log has: see config.Cluster.Base and node/lifecycle/judge.go.
+//
+// # What follows from the base
+//
+// Every node has the base before it has a log, and begins its first segment after it (PREVIOUS_GTIDS). So a node
+// without the base has to be seeded, even if the log begins at entry 1. No part of the base is ever plugged, since the
+// servers were stopped cleanly and a missing GTID is missing data. The whole log is no copy of the data, so the census
+// does not count it as one. Data can join only if its gtid_executed is exactly the base.
+//
+// The old replication must end before the first commit: a replica that dumps the leader's binary log sees uncommitted
+// transactions, and a semi-sync replica would confirm them. So adopt refuses while an unknown replica is connected,
+// stops the known ones, and locks their accounts.
 package adopt
