@@ -41,15 +41,15 @@ import (
 	"trireme/internal/node/recovery"
 )
 
-// Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is stopped politely when no commit
-// waits) or something makes going on unsafe; then the error says what and why.
+// Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is shut down cleanly when no
+// commit waits) or something makes going on unsafe; then the error says what and why.
 func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger) error {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(maxProcs())
 	}
 	if os.Getenv("GOGC") == "" {
-		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next to
-		// nothing, and the daemon stays close to the cache's size.
+		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next
+		// to nothing, and the daemon stays close to the cache's size.
 		debug.SetGCPercent(gcPercent)
 	}
 	if err := mysqld.RunAhead(); err != nil {
@@ -204,8 +204,8 @@ func (n *Node) prepareServer(ctx context.Context) (err error) {
 	if mc.Initialized() {
 		return nil
 	}
-	// It is not there yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for executed
-	// (S8).
+	// It is not there yet, or it is gone: then what was durable in it is gone too, and nothing may be taken for
+	// executed (S8).
 	if err := n.seeding.Forget(); err != nil {
 		return err
 	}
@@ -477,7 +477,7 @@ func (n *Node) startFeed() (err error) {
 	return err
 }
 
-// feedFailed is told what ends the feed for good.
+// feedFailed is told what ends the feed permanently.
 func (n *Node) feedFailed(err error) {
 	if errors.Is(err, dump.ErrInvariant) {
 		n.fail(fmt.Errorf("the feed: %w", err))
@@ -487,8 +487,8 @@ func (n *Node) feedFailed(err error) {
 	defer n.mu.Unlock()
 	switch s := n.lives.Status(); {
 	case s.Follows():
-		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say. Or it has rotted, and
-		// this node is out of service as long as it has.
+		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say. Or it has rotted,
+		// and this node is out of service as long as it has.
 		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
 		n.gossip.Publish()
 	case s.Phase() == ha.PhasePromoting: // what it waits for never comes
@@ -526,7 +526,7 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	n.stopServer()
 }
 
-// stopServer ends mysqld: politely only when no commit waits for an acknowledgement (S4).
+// stopServer ends mysqld: by a clean shutdown only when no commit waits for an acknowledgement (S4).
 func (n *Node) stopServer() {
 	n.mu.Lock()
 	s := n.lives.Status()
@@ -556,7 +556,7 @@ func (n *Node) stopServer() {
 		err = l.StopPolitely(ctx)
 	}
 	if err != nil {
-		n.log.Warn("mysqld is killed: it did not stop politely, or has work that is not acknowledged", "err", err)
+		n.log.Warn("mysqld is killed: it did not shut down within 20 s, or has work that is not acknowledged", "err", err)
 		n.killServer()
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // readLoan is how long a follower keeps a read address that no leader confirms: through a change of leaders, but not
-// cut off for good.
+// cut off permanently.
 const readLoan = 5 * time.Second
 
 // releasePatience is how long a fence waits for its addresses to go: the kernel's network configuration has one lock,

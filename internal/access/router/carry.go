@@ -21,7 +21,7 @@ type Outcome int
 const (
 	OutcomeUnknown Outcome = iota
 	OutcomeCommitted
-	OutcomeNotCommitted // for good
+	OutcomeNotCommitted // permanently
 )
 
 // Sent is a statement that may have been committed, in one transaction, and whose answer was lost.

@@ -59,7 +59,7 @@ func (m *Manager) Watchdog() time.Duration {
 // Feed says that the service works.
 func (m *Manager) Feed() { m.send("WATCHDOG=1") }
 
-// Unwatch switches the watchdog off for good, for a program that takes this process over and does not know of it.
+// Unwatch switches the watchdog off permanently, for a program that takes this process over and does not know of it.
 func (m *Manager) Unwatch() { m.send("WATCHDOG_USEC=0") }
 
 // send never waits: a manager that does not read misses a status.

@@ -47,8 +47,8 @@ type FeedConfig struct {
 	Listen string
 	// User and Password of the one account.
 	User, Password string
-	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose they
-	// are.
+	// UID is the user of the receiver's process. Connections of other users are closed, where the system tells whose
+	// they are.
 	UID int
 	// ServerID and ServerUUID are the source's, towards the receiver: they must differ from its own (error 13117),
 	// and ServerID from those of all nodes.
@@ -62,8 +62,8 @@ type FeedConfig struct {
 	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
-	// Report, when set, is told what stops a feed for good: ErrPurged (this node must be seeded), raftlog.ErrCorrupt (it
-	// cannot be fed) and ErrInvariant (it must be fenced). It must not block.
+	// Report, when set, is told what stops a feed permanently: ErrPurged (this node must be seeded), raftlog.ErrCorrupt
+	// (it cannot be fed) and ErrInvariant (it must be fenced). It must not block.
 	Report func(error)
 	// Gate, when set, says which transactions must wait.
 	Gate Gate

@@ -149,7 +149,7 @@ type refusal struct {
 
 func (r refusal) Unwrap() []error { return []error{r.ServerError, r.cause} }
 
-// fatal refuses for good: a replica stops and does not come back by itself. cause may be nil.
+// fatal refuses permanently: a replica stops and does not come back by itself. cause may be nil.
 func fatal(cause error, format string, args ...any) error {
 	return refusal{&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
 		Message: fmt.Sprintf(format, args...)}, cause}

@@ -54,7 +54,7 @@ func (r *receiver) run() error {
 	}
 }
 
-// refuse ends a receiver for good: error 1236 makes it stop and not come back by itself.
+// refuse ends a receiver permanently: error 1236 makes it stop and not come back by itself.
 func (r *receiver) refuse(cause error) error {
 	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
 		Message: cause.Error()})

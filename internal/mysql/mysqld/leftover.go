@@ -24,7 +24,7 @@ const killLimit = 30 * time.Second
 // mysqld's user cannot write it.
 const startedName = "mysqld.started"
 
-// startedChild names one process for good: a pid is given to others later, never with the same start time within one
+// startedChild names one process uniquely: a pid is given to others later, never with the same start time within one
 // boot.
 type startedChild struct {
 	Pid   int    `json:"pid"`

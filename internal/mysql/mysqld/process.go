@@ -50,7 +50,7 @@ func (e Exit) String() string {
 type child struct {
 	cmd      *exec.Cmd
 	pid      int
-	pidfd    *os.File      // names the process for good; closed once it is reaped. nil: the kernel has none (before 5.4)
+	pidfd    *os.File      // names the process uniquely; closed once it is reaped. nil: the kernel has none (before 5.4)
 	logStart int64         // size of the error log when it was started
 	dying    chan struct{} // closed when it is being ended by the kernel, at the latest with done
 	done     chan struct{}

@@ -37,7 +37,7 @@ const (
 	CodeHandshake        = 1043 // ER_HANDSHAKE_ERROR
 	CodeServerShutdown   = 1053 // ER_SERVER_SHUTDOWN: a receiver reconnects after it
 	CodeNotSupported     = 1235 // ER_NOT_SUPPORTED_YET
-	CodeSourceFatalDump  = 1236 // ER_MASTER_FATAL_ERROR_READING_BINLOG: a receiver stops for good
+	CodeSourceFatalDump  = 1236 // ER_MASTER_FATAL_ERROR_READING_BINLOG: a receiver stops permanently
 	CodeTooManyConns     = 1040 // ER_CON_COUNT_ERROR
 	stateGeneral         = "HY000"
 	stateAccessDenied    = "28000"

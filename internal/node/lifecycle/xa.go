@@ -15,8 +15,8 @@ import (
 
 // ownXA are the prepared XA transactions whose end this life's mysqld logs, so that they are not adopted: what a
 // session of its own has prepared, and what was there when it started. (mysqld forgets at any restart what its applier
-// has prepared.) Adopting them anyway, by XA ROLLBACK and a new XA PREPARE, would lose them for good if mysqld died in
-// between: their GTIDs, unlike those of an applier's, are on disk.
+// has prepared.) Adopting them anyway, by XA ROLLBACK and a new XA PREPARE, would lose them permanently if mysqld died
+// in between: their GTIDs, unlike those of an applier's, are on disk.
 type ownXA struct {
 	found   map[mysqld.XID]bool // by the judgement, in XA RECOVER
 	judged  gtid.Set            // what was executed then

@@ -20,7 +20,7 @@ const ReqSurvey uint8 = 8
 var (
 	// ErrNewGeneration ends a run of this node: it starts again at once, in another generation.
 	ErrNewGeneration = errors.New("this node starts again in a new generation of the cluster")
-	// ErrLeftBehind ends a node for good: the cluster goes on without it.
+	// ErrLeftBehind ends a node permanently: the cluster goes on without it.
 	ErrLeftBehind = errors.New("given up by force-quorum")
 )
 

@@ -368,7 +368,7 @@ func (c *Cluster) KillAll() {
 	c.each(c.nodes, (*Process).Kill)
 }
 
-// StopAll ends all daemons politely, all at once; the cluster can be started again with Start.
+// StopAll ends all daemons cleanly, all at once; the cluster can be started again with Start.
 func (c *Cluster) StopAll() { c.each(c.nodes, (*Process).stopWithin) }
 
 // StartAll starts every node that is not running.

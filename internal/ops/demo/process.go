@@ -219,7 +219,7 @@ func commandLine(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
-// startTime is field 22 of /proc/<pid>/stat, which together with the pid names a process for good; 0 if it is gone.
+// startTime is field 22 of /proc/<pid>/stat, which together with the pid names a process uniquely; 0 if it is gone.
 func startTime(pid int) uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -38,10 +38,10 @@ type NodeState struct {
 	StreamPort  *int    `json:"stream_port"`
 	DaemonPID   int     `json:"daemon_pid"`
 
-	DaemonStart uint64 `json:"daemon_start"` // start time in clock ticks: with the pid it names one process for good
+	DaemonStart uint64 `json:"daemon_start"` // start time in clock ticks: with the pid it names one process uniquely
 }
 
-// ProcessID names one process for good.
+// ProcessID names one process uniquely.
 type ProcessID struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // field 22 of /proc/<pid>/stat
