@@ -283,7 +283,7 @@ func unknownVerbs(program, text string, verbs map[string][]string) (unknown []st
 }
 
 // spanPath is a code span that names a Go file in a folder, or a folder; a * stands for any part of a name.
-var spanPath = regexp.MustCompile("^(?:[a-z0-9*_-]+/)+[a-z0-9*_]+\\.go$|^[a-z0-9_-]+(?:/[a-z0-9_-]+)+/?$")
+var spanPath = regexp.MustCompile(`^(?:[a-z0-9*_-]+/)+[a-z0-9*_]+\.go$|^[a-z0-9_-]+(?:/[a-z0-9_-]+)+/?$`)
 
 // spanName is one that names what a package declares.
 var spanName = regexp.MustCompile(`^([a-z0-9]+)\.([A-Za-z]\w*)(?:\(.*)?$`)
