@@ -11,11 +11,11 @@ import (
 	"trireme/internal/mysql/gtid"
 )
 
-// gate holds transactions of a delayed learner's feed back: until they are so old, or where an operator has stopped it
-// (holdOrder). The age is that of the commit in the leader's mysqld, by its clock, which is in the GTID event, against
-// this host's clock: it is the same after a restart of anything, and the leader that it is a moment's matter for is the
-// one whose clients' clocks agree with it. Clocks that differ make the delay differ by as much, but never longer than
-// the delay from when the transaction was first looked at: a clock that was far ahead for a while stops nothing.
+// gate holds back transactions of a delayed learner's feed: until they are as old as the delay, or where an operator
+// has stopped it (holdOrder). The age counts from the commit in the leader's mysqld, by the time stamp in the GTID
+// event, to this host's time of day, so no restart changes it. If the clocks of the two hosts differ, the delay differs
+// by as much. But a transaction never waits longer than the delay from when it was first looked at: a clock that was
+// far ahead for a while stops nothing.
 type gate struct {
 	clock  func() time.Time
 	active atomic.Bool // there is a delay

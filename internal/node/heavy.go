@@ -15,9 +15,9 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// What one writer does to all others: a transaction of many log entries, or DDL, is applied by every follower in one
-// piece after its commit, and a failover waits for it. The leader tells of both while they are under way, and
-// followers of what of them they have still to apply.
+// How one writer delays all others: every follower applies a transaction of many log entries, or DDL, in one piece
+// after its commit, and a failover waits for it. The leader reports both while they are under way. Followers report
+// how much of both they have still to apply.
 
 // Kinds of events.
 const (
@@ -27,8 +27,8 @@ const (
 
 const (
 	governInterval = 2 * time.Second
-	// assumedLargeRate is what a follower of which nothing is known applies of a large transaction, in bytes per second:
-	// little, so that the first estimate is no promise.
+	// assumedLargeRate is how much of a large transaction a follower is taken to apply in a second before that was
+	// measured, in bytes: little, so that the first estimate is not too good.
 	assumedLargeRate = 16 << 20
 	// measuredFor is the least time that says how fast a large transaction is applied: looks are appliedInterval apart.
 	measuredFor = 5 * appliedInterval
@@ -44,7 +44,7 @@ type heavyMeter struct {
 	rate    float64       // bytes per second of large transactions as the last ones were applied; 0: not known
 }
 
-// take looks at a backlog. What takes longer than was estimated is taken to need a tenth of that still.
+// take looks at a backlog. Work that takes longer than estimated is assumed to need another tenth of the estimate.
 func (m *heavyMeter) take(at time.Duration, b ledger.Backlog) (left time.Duration) {
 	if b.Applied != m.applied || b.Next != m.next {
 		if took := at - m.since; m.next.Bytes > 0 && m.next.DDL == 0 && took >= measuredFor {
