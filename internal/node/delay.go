@@ -231,7 +231,7 @@ func (n *Node) mayStopAt(id gtid.GTID) error {
 	return nil
 }
 
-// delayViewLocked is what is told of this node's delay; nil: it has no delay.
+// delayViewLocked is what this node shows of its delay; nil: it has no delay.
 func (n *Node) delayViewLocked() *api.DelayView {
 	var executed gtid.Set
 	if s := n.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {

@@ -138,7 +138,7 @@ func (g *gate) stopsLocked(id gtid.GTID) bool {
 	}
 }
 
-// view is what is told of a delayed learner; executed is what its mysqld has. nil: there is no delay.
+// view is what is shown of a delayed learner; executed is what its mysqld has. nil: there is no delay.
 func (g *gate) view(executed gtid.Set) *api.DelayView {
 	if g == nil || !g.active.Load() {
 		return nil

@@ -36,7 +36,7 @@ const (
 	knownFrom = 0.02
 )
 
-// heavyMeter estimates how long a follower's mysqld needs for what of its backlog is heavy. Only followApplied uses it.
+// heavyMeter estimates how long mysqld needs for the heavy part of its backlog. Only followApplied uses it.
 type heavyMeter struct {
 	applied uint64
 	next    ledger.Heavy  // what stands first

@@ -63,7 +63,7 @@ func (cs *Certs) Audit(line AuditLine) (err error) {
 	return file.Sync()
 }
 
-// Audited is told of control verbs by the API.
+// Audited is called by the API for each control verb.
 func (cs *Certs) Audited(v api.Audited) {
 	line := AuditLine{What: v.Verb, State: "done", By: v.By, From: v.From, Via: v.Via, Request: v.Request, Error: v.Error}
 	if v.Error != "" {

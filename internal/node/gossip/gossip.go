@@ -29,7 +29,7 @@ type Host interface {
 	Links() *transport.Transport
 	// Status is what this node tells of itself.
 	Status() Status
-	// Heard is told of each status that has come, one after the other.
+	// Heard is called for each status that arrives, one at a time.
 	Heard(p *Peer)
 	WakeLoop()
 }
@@ -66,7 +66,7 @@ func New(cfg config.Node, id config.Identity, led *ledger.Ledger, host Host, log
 	return g
 }
 
-// Publish has the others told of this node's status at the loop's next turn.
+// Publish sends this node's status to the others at the loop's next turn.
 func (g *Gossip) Publish() { g.changed.Store(true) }
 
 // Due says whether it is time to tell the others.
@@ -105,7 +105,7 @@ func (g *Gossip) Clocks() map[uint64]time.Duration {
 	return all
 }
 
-// Behind is how long this node has waited for the oldest commit that the leader has told of and that is not here yet.
+// Behind is how long this node has waited for the oldest commit that the leader has reported and that is not here.
 func (g *Gossip) Behind() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -105,7 +105,7 @@ func TestLeastTimeout(t *testing.T) {
 	}
 }
 
-// TestBehind: what the leader has told of and has not come counts, of the leader alone.
+// TestBehind: what the leader has reported and has not arrived counts, and only what the leader reports.
 func TestBehind(t *testing.T) {
 	g, _ := newTest(t)
 	g.Follows(2)

@@ -17,7 +17,7 @@ func agedLag(told, age time.Duration) time.Duration {
 	return told
 }
 
-// commitSeen is a commit index that the leader told of, and when.
+// commitSeen is a commit index that the leader reported, and when.
 type commitSeen struct {
 	index uint64
 	at    time.Duration
@@ -26,7 +26,7 @@ type commitSeen struct {
 // untold is how many of them are kept; beyond, the newest are dropped.
 const untold = 64
 
-// unbrought are commits that the leader has told of and that have not come here, oldest first.
+// unbrought are commits that the leader has reported and that have not arrived here, oldest first.
 type unbrought []commitSeen
 
 // told takes the leader's commit index; have is what has come.

@@ -78,7 +78,7 @@ func (p *Peer) Proof() *api.MySQLProof {
 	return p.Member.MySQL.Proof
 }
 
-// agedView is what a peer told of itself with the lag that it has by now.
+// agedView is a peer's own report, with its lag as of now.
 func (p *Peer) agedView() api.MemberView {
 	m := p.Member
 	if lag, known := p.Lag(); known && m.Role != api.RoleLeader {

@@ -211,7 +211,7 @@ func (s *Lives) awaitCommitted(ctx context.Context, index uint64) error {
 	}
 }
 
-// NoteSpecial is told of a committed entry with something other than rows.
+// NoteSpecial notes a committed entry that holds something other than rows.
 func (s *Lives) NoteSpecial(index uint64) { s.specialAt.Store(index) }
 
 // KeepFrom is the lowest index that recovery here may need (S8); 0: not known, or XA transactions are open.

@@ -56,7 +56,7 @@ type Host interface {
 	Ready() bool
 	// MayBeRead says whether somebody may read a member at AFTER, as far as the leader of a term knows.
 	MayBeRead(term, id uint64) bool
-	// Adopted is told of settings that came into force, and wakes the loop.
+	// Adopted is called with settings that came into force; it wakes the loop.
 	Adopted(c *config.Cluster)
 	Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error)
 	// Forward asks the leader's API.
