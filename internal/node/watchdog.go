@@ -11,8 +11,8 @@ import (
 )
 
 // watchdog tells the service manager that this daemon works: not that it runs, but that its loop and raft's goroutine
-// make progress. What the guard does for a node that serves (S10), within a lease, the manager does for one that does not,
-// within a minute: it starts the daemon again.
+// make progress. The guard stops a node that serves and hangs, within a lease (S10). The manager does the same for one
+// that does not serve, within a minute: it starts the daemon again.
 //
 // A disk or a mysqld that hangs is no reason for a restart, and holds up neither of the two.
 type watchdog struct {
