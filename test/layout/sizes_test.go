@@ -58,7 +58,6 @@ var larger = map[string]struct {
 
 	"internal/base/config/validate.go checkRouter": {75, "a list of checks"},
 	"internal/control/dashboard/state.go alertsOf": {100, "a list of alerts"},
-	"internal/mysql/mysqld/seed.go receive":        {75, "one protocol, in order"},
 	"internal/node/lifecycle/judge.go judge":       {85, "one judgement, in order (S5)"},
 	"internal/node/metrics.go newMetrics":          {135, "a list of metrics"},
 	"internal/node/run.go startParts":              {110, "the order in which the parts start"},

@@ -160,7 +160,6 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 	if err := waitReady(upCtx, p, work, c.initLog()); err != nil {
 		return err
 	}
-	from := net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 	ca := s.CAFile
 	if len(s.CA) > 0 {
 		ca = c.cloneCAFile()
@@ -184,6 +183,12 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 		}
 		failpoint.Hit("seed.discarded")
 	}
+	return c.clone(ctx, s, to, work, watch)
+}
+
+// clone has the server clone over one connection, and asks it over another how far it is.
+func (c Config) clone(ctx context.Context, s Seeding, to string, work, watch *lane) error {
+	from := net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
 	done := make(chan error, 1)
 	go func() {
 		done <- work.exec(ctx, "CLONE INSTANCE FROM "+quote(c.Clone.User)+"@"+quote(s.Host)+":"+strconv.Itoa(s.Port)+
@@ -191,14 +196,15 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 	}()
 	tick := time.NewTicker(seedPoll)
 	defer tick.Stop()
-	look := func() {
+	look := func() bool {
 		if s.Progress == nil {
-			return
+			return false
 		}
-		if at, err := cloneProgress(ctx, watch); err == nil {
+		at, err := cloneProgress(ctx, watch)
+		if err == nil {
 			s.Progress(at)
-			failpoint.Hit("seed.copying")
 		}
+		return err == nil
 	}
 	for {
 		select {
@@ -209,7 +215,9 @@ func (c Config) receive(ctx context.Context, s Seeding, runner, to string) (err 
 			look() // a small copy is over before the first tick
 			return nil
 		case <-tick.C:
-			look()
+			if look() {
+				failpoint.Hit("seed.copying")
+			}
 		}
 	}
 }
