@@ -23,10 +23,10 @@ func (n *Node) confirmRoute(ctx context.Context, t router.Target) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.routing.Ask(ctx, t, func() ([]byte, error) {
+	_, err = n.routing.Ask(ctx, t, func() ([]uint64, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
-		return n.tr.Request(ctx, m.ID, reqServes, []byte(t.Epoch))
+		return reqServes.Ask(ctx, n.tr, m.ID, t.Epoch)
 	})
 	return err
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,15 +9,15 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
 )
 
 // A delayed learner (docs/ops/delayed.md): its raft log is like everybody's, and its feed hands transactions out late.
 // So nothing waits for it but its own mysqld, and what it protects lies in its own log, which it alone keeps for that.
 
-// reqDelay is a request between daemons: body api.DelayRequest; answered with a delayAnswer when the node has taken the
-// order.
-const reqDelay uint8 = 25
+// reqDelay is a request between daemons, answered when the node has taken the order.
+var reqDelay = transport.Kind[api.DelayRequest, delayAnswer]{Number: 25, StrictBody: true}
 
 const eventDelay = "delay"
 
@@ -108,18 +107,11 @@ func (n *Node) orderDelay(ctx context.Context, m config.Member, req api.DelayReq
 	if m.ID == n.id.ID {
 		return n.delayHere(req)
 	}
-	body, err := json.Marshal(req)
-	if err != nil {
-		return res, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, delayTimeout)
 	defer cancel()
-	if body, err = n.tr.Request(ctx, m.ID, reqDelay, body); err != nil {
+	a, err := reqDelay.Ask(ctx, n.tr, m.ID, req)
+	if err != nil {
 		return res, api.Errorf(api.KindNotReady, "%s: %v", m.Name, err).With("see `trireme status`")
-	}
-	var a delayAnswer
-	if err := json.Unmarshal(body, &a); err != nil {
-		return res, err
 	}
 	if a.Refused != nil {
 		return res, a.Refused
@@ -136,17 +128,11 @@ type delayAnswer struct {
 const delayTimeout = 10 * time.Second
 
 // delayForPeer answers reqDelay.
-func (n *Node) delayForPeer(body []byte) ([]byte, error) {
-	var req api.DelayRequest
-	if err := config.DecodeOrder(body, &req); err != nil {
-		return nil, err
+func (n *Node) delayForPeer(_ context.Context, _ uint64, req api.DelayRequest) (a delayAnswer, err error) {
+	if a.Result, err = n.delayHere(req); errors.As(err, &a.Refused) {
+		err = nil
 	}
-	var a delayAnswer
-	var err error
-	if a.Result, err = n.delayHere(req); err != nil && !errors.As(err, &a.Refused) {
-		return nil, err
-	}
-	return json.Marshal(a)
+	return a, err
 }
 
 // delayHere takes an order for this node.

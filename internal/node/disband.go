@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
@@ -31,10 +31,13 @@ import (
 // is committed, and each node does the rest by itself.
 
 // Requests between daemons, of an end of the cluster.
-const (
-	reqHoldings uint8 = 48 // body awaitApplied; answered with gtid_executed, once the index is applied
-	reqPlain    uint8 = 49 // body plainOrder; answered when the server is ready to be a plain one
-	reqStay     uint8 = 50 // no body; the cluster goes on
+var (
+	// reqHoldings is answered with gtid_executed, once the index is applied.
+	reqHoldings = transport.Kind[awaitApplied, string]{Number: 48}
+	// reqPlain is answered when the server is ready to be a plain one.
+	reqPlain = transport.Kind[plainOrder, transport.None]{Number: 49, StrictBody: true}
+	// reqStay: the cluster goes on.
+	reqStay = transport.Kind[transport.None, transport.None]{Number: 50}
 )
 
 // Limits of an end of the cluster.
@@ -220,7 +223,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		n.task(func(ctx context.Context) {
 			sctx, cancel := context.WithTimeout(ctx, plainPatience)
 			defer cancel()
-			_, _ = n.tr.Request(sctx, id, reqStay, nil) // one that does not hear it goes back by itself
+			_, _ = reqStay.Ask(sctx, n.tr, id, transport.None{}) // one that does not hear it goes back by itself
 		})
 	}
 	n.reopen(l, term, false)
@@ -279,13 +282,9 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 
 // orderAll has each data node become ready.
 func (n *Node) orderAll(ctx context.Context, peers []uint64, order plainOrder) error {
-	body, err := json.Marshal(order)
-	if err != nil {
-		return err
-	}
 	for _, id := range peers {
 		rctx, cancel := context.WithTimeout(ctx, plainPatience)
-		_, err := n.tr.Request(rctx, id, reqPlain, body)
+		_, err := reqPlain.Ask(rctx, n.tr, id, order)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("%s: %w", n.memberName(id), err)
@@ -320,18 +319,15 @@ func (n *Node) holdings(ctx context.Context, l *lifecycle.Life, term uint64, pee
 	}
 	all := l.Executed().Clone()
 	index, _ := n.led.At()
-	body, err := json.Marshal(awaitApplied{Index: index, Patience: targetPatience, Term: term})
-	if err != nil {
-		return gtid.Set{}, err
-	}
 	for _, id := range peers {
 		rctx, cancel := context.WithTimeout(ctx, plainPatience)
-		text, err := n.tr.Request(rctx, id, reqHoldings, body)
+		text, err := reqHoldings.Ask(rctx, n.tr, id,
+			awaitApplied{Index: index, Patience: targetPatience, Term: term})
 		cancel()
 		if err != nil {
 			return gtid.Set{}, fmt.Errorf("%s: %w", n.memberName(id), err)
 		}
-		set, err := gtid.ParseSet(string(text))
+		set, err := gtid.ParseSet(text)
 		if err != nil {
 			return gtid.Set{}, err
 		}
@@ -341,22 +337,22 @@ func (n *Node) holdings(ctx context.Context, l *lifecycle.Life, term uint64, pee
 }
 
 // holdingsHere answers reqHoldings.
-func (n *Node) holdingsHere(ctx context.Context, r awaitApplied) ([]byte, error) {
-	if err := n.awaitAppliedHere(ctx, r); err != nil {
-		return nil, err
+func (n *Node) holdingsHere(ctx context.Context, from uint64, r awaitApplied) (string, error) {
+	if err := n.awaitAppliedHere(ctx, from, r); err != nil {
+		return "", err
 	}
 	l := n.lives.Life()
 	if l == nil {
-		return nil, lifecycle.ErrDead
+		return "", lifecycle.ErrDead
 	}
 	if _, err := l.ReadExecuted(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	// What another leader has committed meanwhile would be plugged where it is not applied yet.
 	if err := n.stillTerm(r.Term); err != nil {
-		return nil, err
+		return "", err
 	}
-	return []byte(l.Executed().String()), nil
+	return l.Executed().String(), nil
 }
 
 // stillTerm refuses what was begun in an older term (S7).
@@ -369,7 +365,7 @@ func (n *Node) stillTerm(term uint64) error {
 
 // plainHere answers reqPlain: this follower's mysqld is made ready. When the end does not come, or the leader is lost,
 // it is judged, and fed, again.
-func (n *Node) plainHere(ctx context.Context, o plainOrder) error {
+func (n *Node) plainHere(ctx context.Context, _ uint64, o plainOrder) error {
 	n.mu.Lock()
 	s := n.lives.Status()
 	l := s.Life()

@@ -34,7 +34,7 @@ func TestConfirmPlain(t *testing.T) {
 		n := newTestNode(t)
 		n.lives.Change(func(s *lifecycle.Status) { s.Started(&lifecycle.Life{}); s.Ready(); c.then(s) })
 		before := n.lives.Status()
-		err := n.plainHere(t.Context(), plainOrder{Confirm: true})
+		err := n.plainHere(t.Context(), 1, plainOrder{Confirm: true})
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -2,13 +2,11 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 )
@@ -179,25 +177,17 @@ func (n *Node) giveOrders(ctx context.Context, v ha.View, to uint64, politely bo
 }
 
 func (n *Node) giveOrder(ctx context.Context, id uint64, o order) error {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return err
-	}
 	if id == n.id.ID {
-		return n.takeOrder(body)
+		return n.takeOrder(ctx, id, o)
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderPatience)
 	defer cancel()
-	_, err = n.tr.Request(ctx, id, reqForce, body)
+	_, err := reqForce.Ask(ctx, n.tr, id, o)
 	return err
 }
 
 // takeOrder carries out this node's part.
-func (n *Node) takeOrder(body []byte) error {
-	var o order
-	if err := config.DecodeOrder(body, &o); err != nil {
-		return err
-	}
+func (n *Node) takeOrder(_ context.Context, _ uint64, o order) error {
 	st := n.cons.Status()
 	if st.Term != o.Term {
 		return fmt.Errorf("it is term %d, not %d: leadership has moved meanwhile", st.Term, o.Term)

@@ -248,12 +248,8 @@ func (n *Node) syncHistory(ctx context.Context) {
 			continue
 		}
 		rctx, cancel := context.WithTimeout(ctx, historyTimeout)
-		body, err := n.tr.Request(rctx, id, reqHistory, n.history.known())
+		list, err := reqHistory.Ask(rctx, n.tr, id, n.history.known())
 		cancel()
-		var list []api.Event
-		if err == nil {
-			err = json.Unmarshal(body, &list)
-		}
 		if err != nil {
 			n.log.Debug("the history was not fetched", "peer", id, "err", err)
 			continue

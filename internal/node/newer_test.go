@@ -1,15 +1,19 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )
@@ -66,24 +70,47 @@ func TestNewerLocalState(t *testing.T) {
 func TestOrdersOfNewerVersions(t *testing.T) {
 	n := newTestNode(t, as(2))
 	close(n.ready)
-	for name, kind := range map[string]uint8{"failover": reqForce, "delay": reqDelay, "heal": seeding.ReqHeal,
-		"plain": reqPlain} {
-		_, err := n.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
+	h := handler{n, n.requests()}
+	for name, kind := range map[string]uint8{"failover": reqForce.Number, "delay": reqDelay.Number,
+		"heal": seeding.ReqHeal.Number, "plain": reqPlain.Number} {
+		_, err := h.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
 		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, o := range []any{new(order), new(api.DelayRequest), new(seeding.HealRequest), new(plainOrder),
-		new(seeding.Donation)} {
-		b, err := json.Marshal(o)
-		if err == nil {
-			err = config.DecodeOrder(b, o)
-		}
-		if err != nil {
-			t.Errorf("%T of this version: %v", o, err)
-		}
+	if _, err := seeding.ReqDonate.Ask(t.Context(), answers(`{"incarnation":1}`), 2, transport.None{}); err != nil {
+		t.Error(err)
 	}
-	if err := config.DecodeOrder([]byte(`{"incarnation":1,"later":1}`), new(seeding.Donation)); err == nil {
-		t.Error("a copy is taken of which something is not understood")
+	_, err := seeding.ReqDonate.Ask(t.Context(), answers(`{"incarnation":1,"later":1}`), 2, transport.None{})
+	if err == nil || !strings.Contains(err.Error(), "later") {
+		t.Errorf("a copy is taken of which something is not understood: %v", err)
+	}
+}
+
+// answers is a member that says one thing.
+type answers string
+
+func (a answers) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
+	return []byte(a), nil
+}
+
+// TestRequestsAreDocumented: docs/format/peer.md lists each kind of request once, and none that is not answered.
+func TestRequestsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "format", "peer.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n## Requests\n")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	var told, answered []int
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(section, -1) {
+		kind, _ := strconv.Atoi(row[1])
+		told = append(told, kind)
+	}
+	for _, a := range newTestNode(t).requests() {
+		answered = append(answered, int(a.Number))
+	}
+	if slices.Sort(answered); !slices.Equal(told, answered) {
+		t.Errorf("the page has %d, answered are %d", told, answered)
 	}
 }

@@ -86,8 +86,8 @@ type Node struct {
 	publisher *dump.Publisher
 	guard     *guard.Guard // nil on a logger
 	router    *router.Router
-	routing   ask.Shared[router.Target, []byte] // of the leader, for the router
-	news      routeNews                         // of where the router leads, for routers elsewhere
+	routing   ask.Shared[router.Target, []uint64] // of the leader, for the router
+	news      routeNews                           // of where the router leads, for routers elsewhere
 	api       *api.Server
 	pages     *dashboard.Pages
 	bin       mysqld.Binary

@@ -365,7 +365,7 @@ func (n *Node) startParts() error {
 		Listen:    n.cfg.Peer.Listen,
 		Advertise: n.cfg.Peer.Advertise, TLS: n.certs.Bundle().PeerTLS, Revoked: n.certs.WhyRevoked,
 		ToldRevoked: n.certs.ToldRevoked, Twin: n.twin, ToldTwin: n.toldTwin,
-		Handler: n, Logger: n.base,
+		Handler: handler{n, n.requests()}, Logger: n.base,
 		Compression: compressions[n.cfg.Peer.Compression]})
 	if err != nil {
 		return err

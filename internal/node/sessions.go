@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"trireme/internal/access/router"
@@ -23,14 +22,14 @@ func (n sessionOutcomes) Reached(ctx context.Context, t router.Target) (uint64, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmPatience)
 	defer cancel()
-	b, err := n.tr.Request(ctx, m.ID, reqServes, []byte(t.Epoch))
+	index, err := reqServes.Ask(ctx, n.tr, m.ID, t.Epoch)
 	if err != nil {
 		return 0, err
 	}
-	if len(b) != 8 { // of a daemon from before it told
+	if len(index) != 1 { // of a daemon from before it told
 		return 0, fmt.Errorf("%s does not tell its commit index", t.Name)
 	}
-	return binary.LittleEndian.Uint64(b), nil
+	return index[0], nil
 }
 
 // reachedHere is an index at or above every commit that this node's mysqld has answered in an epoch before the call.

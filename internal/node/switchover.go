@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,17 +9,11 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
 	"trireme/internal/core/ha"
 	"trireme/internal/mysql/mysqld"
-	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/node/membership"
-	"trireme/internal/node/reads"
-	"trireme/internal/node/recovery"
-	"trireme/internal/node/seeding"
 )
 
 // transferRequest is an operator's switchover on its way. result gets exactly one value.
@@ -328,14 +320,6 @@ func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
 	return out
 }
 
-// Requests between daemons.
-const (
-	reqAwaitApplied uint8 = 1  // body awaitApplied; answered when the node's mysqld has applied the index
-	reqHistory      uint8 = 5  // body ids of events, 8 bytes each; answered with events that are not among them, as JSON
-	reqForce        uint8 = 20 // body order; answered when the node does its part of a forced failover
-	reqServes       uint8 = 22 // body an epoch; answered when mysqld takes writes in it, with the commit index, u64
-)
-
 type awaitApplied struct {
 	Index    uint64        `json:"index"`
 	Patience time.Duration `json:"patience_ns"`
@@ -346,77 +330,12 @@ type awaitApplied struct {
 func (n *Node) askApplied(ctx context.Context, to, index uint64, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	body, err := json.Marshal(awaitApplied{Index: index, Patience: patience})
-	if err != nil {
-		return err
-	}
-	_, err = n.tr.Request(ctx, to, reqAwaitApplied, body)
+	_, err := reqAwaitApplied.Ask(ctx, n.tr, to, awaitApplied{Index: index, Patience: patience})
 	return err
 }
 
-// HandleRequest answers another daemon.
-func (n *Node) HandleRequest(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error) {
-	if !n.up() {
-		return nil, errStopped
-	}
-	switch kind {
-	case reqAwaitApplied:
-		var r awaitApplied
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
-		}
-		return nil, n.awaitAppliedHere(ctx, r)
-	case reqHistory:
-		return json.Marshal(n.history.lacking(body))
-	case recovery.ReqSurvey:
-		return n.recovery.SurveyForPeer(body)
-	case seeding.ReqDonate:
-		return n.seeding.DonationFor(ctx, from)
-	case membership.ReqAddress:
-		return nil, n.members.TakeAddress(ctx, from, body)
-	case reads.ReqApplied:
-		return n.reads.AppliedForPeer(ctx, body)
-	case reads.ReqLive:
-		return n.reads.LiveForPeer(body)
-	case reqServes:
-		index, err := n.reachedHere(ctx, string(body))
-		return binary.LittleEndian.AppendUint64(nil, index), err
-	case reqForce:
-		return nil, n.takeOrder(body)
-	case reqDelay:
-		return n.delayForPeer(body)
-	case seeding.ReqHeal:
-		return nil, n.seeding.GrantFor(from, body)
-	case seeding.ReqReinit:
-		return nil, n.seeding.ReinitHere(ctx)
-	case reqHoldings:
-		var r awaitApplied
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
-		}
-		return n.holdingsHere(ctx, r)
-	case reqPlain:
-		var o plainOrder
-		if err := config.DecodeOrder(body, &o); err != nil {
-			return nil, err
-		}
-		return nil, n.plainHere(ctx, o)
-	case reqStay:
-		n.stay()
-		return nil, nil
-	case certs.ReqCAKey:
-		return n.certs.CAKeyFor(from, string(body))
-	case certs.ReqClone:
-		return n.certs.CloneFor(from)
-	case membership.ReqSettings:
-		c := n.Settings()
-		return c.Marshal()
-	}
-	return nil, fmt.Errorf("unknown request %d: upgrade this node", kind)
-}
-
 // awaitAppliedHere waits until this node's mysqld holds everything up to an index.
-func (n *Node) awaitAppliedHere(ctx context.Context, r awaitApplied) error {
+func (n *Node) awaitAppliedHere(ctx context.Context, _ uint64, r awaitApplied) error {
 	ctx, cancel := context.WithTimeout(ctx, min(r.Patience, targetPatience))
 	defer cancel()
 	s := n.lives.Status()

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -259,15 +258,4 @@ func (s *Secrets) UnmarshalJSON(b []byte) (err error) {
 	type plain Secrets
 	s.kept, err = decodeKept(b, (*plain)(s))
 	return err
-}
-
-// DecodeOrder reads what another node orders. A key that this version does not know may change what is meant, so it is
-// refused.
-func DecodeOrder(body []byte, order any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(order); err != nil {
-		return fmt.Errorf("an order that this version does not understand; upgrade this node: %w", err)
-	}
-	return nil
 }

@@ -10,12 +10,13 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
 )
 
 // ReqCAKey is a request between daemons: the digest of a CA; answered with that CA's key, as far as the node has it.
 // Only members can ask.
-const ReqCAKey uint8 = 40
+var ReqCAKey = transport.Kind[string, []byte]{Number: 40}
 
 // askTimeout bounds a search for what any other member may have.
 const askTimeout = 5 * time.Second
@@ -106,10 +107,7 @@ func (cs *Certs) current(c *config.Cluster, leader uint64) bool {
 
 // fetchCAKey asks the other members for the key of a CA.
 func (cs *Certs) fetchCAKey(ctx context.Context, of string) (key []byte, err error) {
-	err = cs.askMembers(ctx, cs.host.Settings(), ReqCAKey, []byte(of), func(answer []byte) error {
-		key = answer
-		return nil
-	})
+	key, err = askMembers(ctx, cs, ReqCAKey, of, func([]byte) error { return nil })
 	if err != nil {
 		err = fmt.Errorf("no member gives the key of the new CA; if the node that made it is lost, "+
 			"take the change back, trireme cert new-ca --abort: %w", err)
@@ -119,7 +117,7 @@ func (cs *Certs) fetchCAKey(ctx context.Context, of string) (key []byte, err err
 
 // CAKeyFor answers another member, who has the key of the present CA already, as long as it lacks the new one: who has
 // stolen the present key can pose as a member.
-func (cs *Certs) CAKeyFor(from uint64, of string) ([]byte, error) {
+func (cs *Certs) CAKeyFor(_ context.Context, from uint64, of string) ([]byte, error) {
 	c := cs.host.Settings()
 	m, member := c.MemberByID(from)
 	if !member || c.CAChange == nil || c.CAChange.Finish {

@@ -82,7 +82,7 @@ func TestCAKeyIsForThoseWhoLackIt(t *testing.T) {
 		if tt.has {
 			h.peers[2].CA.Trusts = []string{next.Digest()}
 		}
-		if key, err := cs.CAKeyFor(tt.from, next.Digest()); (err == nil) != tt.ok || tt.ok != (len(key) > 0) {
+		if key, err := cs.CAKeyFor(t.Context(), tt.from, next.Digest()); (err == nil) != tt.ok || tt.ok != (len(key) > 0) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}

@@ -2,19 +2,19 @@ package certs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/internal/core/transport"
 	"trireme/internal/mysql/mysqld"
 )
 
-// ReqClone is a request between daemons without a body; answered with the present login of trireme_clone
+// ReqClone is a request between daemons, answered with the present login of trireme_clone
 // (config.Account), as far as the node has it. Only members can ask.
-const ReqClone uint8 = 57
+var ReqClone = transport.Kind[transport.None, config.Account]{Number: 57}
 
 // LoadSecrets reads this node's secrets.
 func (cs *Certs) LoadSecrets() error {
@@ -122,14 +122,11 @@ func (cs *Certs) fetchClone(ctx context.Context, c *config.Cluster) error {
 	if knowsClone(c, cs.Secrets().Clone) {
 		return nil
 	}
-	var login config.Account
-	err := cs.askMembers(ctx, c, ReqClone, nil, func(answer []byte) error {
-		login = config.Account{}
-		err := json.Unmarshal(answer, &login)
-		if err == nil && (login.User == "" || !knowsClone(c, login)) {
-			err = errors.New("it sent another password than the settings tell of")
+	login, err := askMembers(ctx, cs, ReqClone, transport.None{}, func(login config.Account) error {
+		if login.User == "" || !knowsClone(c, login) {
+			return errors.New("it sent another password than the settings tell of")
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("no member gives it: %w", err)
@@ -147,39 +144,39 @@ func (cs *Certs) keepClone(login config.Account) error {
 }
 
 // CloneFor answers another node that is to stay a member.
-func (cs *Certs) CloneFor(from uint64) ([]byte, error) {
+func (cs *Certs) CloneFor(_ context.Context, from uint64, _ transport.None) (login config.Account, err error) {
 	c := cs.host.Settings()
 	if m, ok := c.MemberByID(from); !ok || m.Removing || c.WhyRevoked(from, "") != "" {
-		return nil, fmt.Errorf("node %d is not a member, or not for long", from)
+		return login, fmt.Errorf("node %d is not a member, or not for long", from)
 	}
-	login := cs.Secrets().Clone
+	login = cs.Secrets().Clone
 	if !knowsClone(c, login) {
-		return nil, errors.New("it does not have it either")
+		return config.Account{}, errors.New("it does not have it either")
 	}
-	return json.Marshal(login)
+	return login, nil
 }
 
-// askMembers asks the other members, one after the other, until one gives an answer that can be taken.
-func (cs *Certs) askMembers(ctx context.Context, c *config.Cluster, kind uint8, body []byte,
-	take func(answer []byte) error) error {
+// askMembers asks the other members, one after the other, until one gives an answer that passes check.
+func askMembers[Q, A any](ctx context.Context, cs *Certs, kind transport.Kind[Q, A], q Q,
+	check func(A) error) (answer A, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var errs []error
-	for _, m := range c.Members {
+	for _, m := range cs.host.Settings().Members {
 		if m.ID == cs.id.ID {
 			continue
 		}
-		answer, err := cs.host.Request(ctx, m.ID, kind, body)
+		answer, err := kind.Ask(ctx, cs.host, m.ID, q)
 		if err == nil {
-			err = take(answer)
+			err = check(answer)
 		}
 		if err == nil {
-			return nil
+			return answer, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", m.Name, err))
 	}
 	if len(errs) == 0 {
-		return errors.New("there is no other")
+		return answer, errors.New("there is no other")
 	}
-	return errors.Join(errs...)
+	return answer, errors.Join(errs...)
 }

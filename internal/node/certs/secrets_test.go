@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/internal/core/transport"
 )
 
 // TestCloneLoginIsForMembers: a node that is to leave, or whose certificates are revoked, does not get the password
@@ -32,11 +33,7 @@ func TestCloneLoginIsForMembers(t *testing.T) {
 		secrets := newSecrets(cs)
 		h.settings.CloneHash = pki.HashToken(secrets.Clone.Password)
 		tc.change(h.settings)
-		body, err := cs.CloneFor(tc.from)
-		var got config.Account
-		if err == nil {
-			err = json.Unmarshal(body, &got)
-		}
+		got, err := cs.CloneFor(t.Context(), tc.from, transport.None{})
 		if (err == nil) != tc.ok || tc.ok && got != secrets.Clone {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
@@ -120,9 +117,11 @@ func TestCloneLogin(t *testing.T) {
 	if p := string(other.cloneProblem); !strings.Contains(p, "db2: it sent another") || !strings.Contains(p, "db3: ") {
 		t.Error(p)
 	}
-	if at.answers[3], _ = cs.CloneFor(2); at.answers[3] == nil {
-		t.Fatal("it is not given")
+	login, err := cs.CloneFor(t.Context(), 2, transport.None{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	at.answers[3], _ = json.Marshal(login)
 	other.TendClone(t.Context())
 	if other.Secrets().Clone != got || other.cloneProblem != "" {
 		t.Errorf("%+v, %s", other.Secrets().Clone, other.cloneProblem)

@@ -2,7 +2,6 @@ package membership
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"trireme/internal/base/config"
@@ -20,15 +19,15 @@ func (ms *Members) SayAddress(ctx context.Context) {
 		return
 	}
 	st := ms.host.Raft().Status()
-	body, err := json.Marshal(ms.cfg.Member(rec.ID, rec.Role))
+	mine, err := ms.cfg.Member(rec.ID, rec.Role), error(nil)
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	switch {
-	case err != nil || st.Leader == 0:
+	case st.Leader == 0:
 	case st.Role == consensus.Leader:
-		err = ms.TakeAddress(ctx, ms.id.ID, body)
+		err = ms.TakeAddress(ctx, ms.id.ID, mine)
 	default:
-		_, err = ms.host.Links().Request(ctx, st.Leader, ReqAddress, body)
+		_, err = ReqAddress.Ask(ctx, ms.host.Links(), st.Leader, mine)
 	}
 	if ms.host.IsNew("address", err) {
 		ms.log.Warn("the cluster does not know this node's new addresses yet", "err", err)
@@ -36,11 +35,7 @@ func (ms *Members) SayAddress(ctx context.Context) {
 }
 
 // TakeAddress changes a member's record as it says itself (leader only).
-func (ms *Members) TakeAddress(ctx context.Context, from uint64, body []byte) error {
-	var said config.Member
-	if err := json.Unmarshal(body, &said); err != nil {
-		return err
-	}
+func (ms *Members) TakeAddress(ctx context.Context, from uint64, said config.Member) error {
 	var before, after config.Member
 	_, err := ms.Change(ctx, 0, func(c *config.Cluster) error {
 		return editMember(c, from, func(m *config.Member) {

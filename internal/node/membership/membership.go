@@ -14,15 +14,16 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
 )
 
 // Requests between daemons.
-const (
-	// ReqSettings has no body; answered with the committed cluster settings.
-	ReqSettings uint8 = 4
-	// ReqAddress has a config.Member as its body; answered when the settings hold the requester's addresses.
-	ReqAddress uint8 = 21
+var (
+	// ReqSettings is answered with the committed cluster settings, as they are on disk.
+	ReqSettings = transport.Kind[transport.None, []byte]{Number: 4}
+	// ReqAddress is answered when the settings hold the requester's addresses.
+	ReqAddress = transport.Kind[config.Member, transport.None]{Number: 21}
 )
 
 // ErrFinal is the end of a node that would end the same way if it were started again: the service manager should leave
@@ -40,7 +41,7 @@ type Raft interface {
 
 // Links are the links to the other members.
 type Links interface {
-	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	transport.Asker
 	SetPeers(addrs map[uint64]string)
 	SetKnown(addrs map[uint64]string)
 }

@@ -13,6 +13,7 @@ import (
 	"trireme/internal/base/failpoint"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 )
 
 // Limits of changes of the cluster settings.
@@ -116,7 +117,7 @@ func (ms *Members) FetchSettings(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	body, err := ms.host.Links().Request(ctx, from, ReqSettings, nil)
+	body, err := ReqSettings.Ask(ctx, ms.host.Links(), from, transport.None{})
 	if err != nil {
 		return
 	}

@@ -2,7 +2,6 @@ package reads
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -143,26 +142,15 @@ func (r *Reads) waitOn(ctx context.Context, id, index uint64) error {
 func (r *Reads) askApplied(ctx context.Context, id, index uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*farPatience)
 	defer cancel()
-	b, err := r.host.Request(ctx, id, ReqApplied, binary.LittleEndian.AppendUint64(nil, index))
-	if err != nil {
-		return 0, err
-	}
-	if len(b) != 8 {
-		return 0, fmt.Errorf("an answer of %d bytes", len(b))
-	}
-	return binary.LittleEndian.Uint64(b), nil
+	return ReqApplied.Ask(ctx, r.host, id, index)
 }
 
 // AppliedForPeer answers ReqApplied.
-func (r *Reads) AppliedForPeer(ctx context.Context, body []byte) ([]byte, error) {
-	if len(body) != 8 {
-		return nil, fmt.Errorf("a request of %d bytes", len(body))
-	}
+func (r *Reads) AppliedForPeer(ctx context.Context, _, index uint64) (uint64, error) {
 	wctx, cancel := context.WithTimeout(ctx, farPatience)
 	defer cancel()
-	if err := r.WaitApplied(wctx, binary.LittleEndian.Uint64(body)); err != nil && wctx.Err() == nil {
-		return nil, err
+	if err := r.WaitApplied(wctx, index); err != nil && wctx.Err() == nil {
+		return 0, err
 	}
-	at, err := r.host.AppliedIndex()
-	return binary.LittleEndian.AppendUint64(nil, at), err
+	return r.host.AppliedIndex()
 }

@@ -2,7 +2,6 @@ package reads
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -196,19 +195,9 @@ func (r *Reads) liveHere(kind byte) (commit uint64, ids []uint64, err error) {
 }
 
 // LiveForPeer answers ReqLive.
-func (r *Reads) LiveForPeer(body []byte) ([]byte, error) {
-	if len(body) != 1 {
-		return nil, fmt.Errorf("a request of %d bytes", len(body))
-	}
-	commit, ids, err := r.liveHere(body[0])
-	if err != nil {
-		return nil, err
-	}
-	out := binary.LittleEndian.AppendUint64(nil, commit)
-	for _, id := range ids {
-		out = binary.LittleEndian.AppendUint64(out, id)
-	}
-	return out, nil
+func (r *Reads) LiveForPeer(_ context.Context, _ uint64, kind uint8) ([]uint64, error) {
+	commit, ids, err := r.liveHere(kind)
+	return append([]uint64{commit}, ids...), err
 }
 
 // askLive puts ReqLive to the leader, wherever it is.
@@ -222,16 +211,13 @@ func (r *Reads) askLive(ctx context.Context, kind byte) (commit uint64, ids []ui
 	}
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	b, err := r.host.Request(ctx, leader, ReqLive, []byte{kind})
+	told, err := ReqLive.Ask(ctx, r.host, leader, kind)
 	switch {
 	case err != nil:
 		return 0, nil, fmt.Errorf("%s, the leader as far as is known here, does not say who counts as live: %w",
 			r.name(leader), err)
-	case len(b) < 8 || len(b)%8 != 0:
-		return 0, nil, fmt.Errorf("an answer of %d bytes", len(b))
+	case len(told) == 0:
+		return 0, nil, errors.New("an empty answer")
 	}
-	for rest := b[8:]; len(rest) > 0; rest = rest[8:] {
-		ids = append(ids, binary.LittleEndian.Uint64(rest))
-	}
-	return binary.LittleEndian.Uint64(b), ids, nil
+	return told[0], told[1:], nil
 }

@@ -15,18 +15,18 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
 )
 
 // Requests between daemons.
-const (
-	// ReqApplied has an index as its body, u64; answered, once the requester's limit is over or that index is applied,
-	// with the one up to which the node's mysqld has applied everything, u64.
-	ReqApplied uint8 = 24
-	// ReqLive goes to the leader: body liveTell or liveWait, u8; answered with its commit index, u64, and raft ids, u64
-	// each.
-	ReqLive uint8 = 26
+var (
+	// ReqApplied has an index as its body; answered, once the requester's limit is over or that index is applied, with
+	// the one up to which the node's mysqld has applied everything.
+	ReqApplied = transport.Kind[uint64, uint64]{Number: 24}
+	// ReqLive goes to the leader: body liveTell or liveWait; answered with its commit index and raft ids.
+	ReqLive = transport.Kind[uint8, []uint64]{Number: 26}
 )
 
 // askPatience bounds one question to the leader.
@@ -54,7 +54,7 @@ type Host interface {
 	Follow(ctx context.Context, index uint64, patience time.Duration) error
 	// DeclaredVoid says whether a transaction does nothing, on any node.
 	DeclaredVoid(g gtid.GTID) bool
-	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	transport.Asker
 	// Go runs f on a goroutine that the node waits for when it stops.
 	Go(f func(ctx context.Context))
 }

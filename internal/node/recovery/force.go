@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,23 +77,15 @@ func (r *Recovery) surveyAll(ctx context.Context, hold bool) ([]Survey, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	body, err := json.Marshal(hold)
-	if err != nil {
-		return nil, err
-	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	answers := []Survey{*mine}
+	answers := []Survey{mine}
 	for _, m := range r.host.Settings().Members {
 		if m.ID == r.id.ID {
 			continue
 		}
 		wg.Go(func() {
-			var s Survey
-			b, err := r.host.Request(ctx, m.ID, ReqSurvey, body)
-			if err == nil {
-				err = json.Unmarshal(b, &s)
-			}
+			s, err := ReqSurvey.Ask(ctx, r.host, m.ID, hold)
 			if err != nil || s.ID != m.ID {
 				r.log.Info("force-quorum: a member does not answer", "member", m.Name, "err", err)
 				return
@@ -110,9 +101,9 @@ func (r *Recovery) surveyAll(ctx context.Context, hold bool) ([]Survey, error) {
 }
 
 // surveyHere is this node's own answer.
-func (r *Recovery) surveyHere() (*Survey, error) {
+func (r *Recovery) surveyHere() (Survey, error) {
 	st := r.host.Raft().Status()
-	s := &Survey{ID: r.id.ID, Term: st.Term, Commit: st.Commit}
+	s := Survey{ID: r.id.ID, Term: st.Term, Commit: st.Commit}
 	lease := r.host.Raft().HoldsLease()
 	heard := r.host.Heard()
 	quiet := now()-heard > 2*r.cfg.Raft.ElectionTimeout()
@@ -124,38 +115,31 @@ func (r *Recovery) surveyHere() (*Survey, error) {
 	}
 	var err error
 	if s.First, err = r.host.Log().FirstIndex(); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.Last, err = r.host.Log().LastIndex(); err != nil {
-		return nil, err
+		return s, err
 	}
 	if s.LastTerm, err = r.host.Log().Term(s.Last); err != nil {
-		return nil, err
+		return s, err
 	}
 	s.GTIDs = oneLine(r.host.Log().GTIDSet())
 	s.Conf = &raftpb.ConfState{Voters: st.Voters, VotersOutgoing: st.Outgoing, Learners: st.Learners}
 	if s.Final, _, err = consensus.FinalConf(r.host.Log(), st.Applied); err != nil {
-		return nil, err
+		return s, err
 	}
 	s.LastWrite = r.lastWrite(s.First, s.Last)
 	return s, nil
 }
 
 // SurveyForPeer answers ReqSurvey of a node that makes a plan.
-func (r *Recovery) SurveyForPeer(body []byte) ([]byte, error) {
-	var hold bool
-	if err := json.Unmarshal(body, &hold); err != nil {
-		return nil, err
-	}
+func (r *Recovery) SurveyForPeer(_ context.Context, _ uint64, hold bool) (Survey, error) {
 	s, err := r.surveyHere()
 	if err == nil && hold && s.Leader == 0 { // who has a leader is not needed for anything, and is left alone
 		r.stillUntil.Store(int64(now() + holdStill))
-		s, err = r.surveyHere()
+		return r.surveyHere()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(s)
+	return s, err
 }
 
 // StandsStill: an operator's force-quorum is under way and this node takes part in nothing, so that what it said of

@@ -12,10 +12,11 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 )
 
-// ReqSurvey is a request between daemons. Its body says whether to hold still (JSON bool); answered with a Survey.
-const ReqSurvey uint8 = 8
+// ReqSurvey is a request between daemons, whose body says whether to hold still.
+var ReqSurvey = transport.Kind[bool, Survey]{Number: 8}
 
 var (
 	// ErrNewGeneration ends a run of this node: it starts again at once, in another generation.
@@ -37,7 +38,7 @@ type Host interface {
 	Settings() *config.Cluster
 	// Heard is when the leader's raft was last heard of, by CLOCK_BOOTTIME; 0: never.
 	Heard() time.Duration
-	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	transport.Asker
 	// Record adds to the history; by is who asked for it, empty: the node itself.
 	Record(kind, by, text string)
 	Remember(e api.Event)

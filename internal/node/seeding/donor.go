@@ -3,7 +3,6 @@ package seeding
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +13,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -180,28 +180,15 @@ func series(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-func (s *Seeding) askDonor(ctx context.Context, id uint64) (d Donation, err error) {
+func (s *Seeding) askDonor(ctx context.Context, id uint64) (Donation, error) {
 	ctx, cancel := context.WithTimeout(ctx, donateTimeout)
 	defer cancel()
-	body, err := s.cluster.Request(ctx, id, ReqDonate, nil)
-	if err != nil {
-		return d, err
-	}
-	// What the copy's data follows may be told by a key that this version does not know.
-	return d, config.DecodeOrder(body, &d)
+	return ReqDonate.Ask(ctx, s.cluster, id, transport.None{})
 }
 
 // DonationFor answers a node that wants a copy of this one's data. Nothing is done here for it: the copy is between the
 // servers.
-func (s *Seeding) DonationFor(ctx context.Context, to uint64) ([]byte, error) {
-	d, err := s.donate(ctx, to)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(d)
-}
-
-func (s *Seeding) donate(ctx context.Context, to uint64) (d Donation, err error) {
+func (s *Seeding) DonationFor(ctx context.Context, to uint64, _ transport.None) (d Donation, err error) {
 	st, _ := s.server.Now()
 	_, member := s.cluster.Settings().MemberByID(to)
 	l := st.Life()

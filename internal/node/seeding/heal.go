@@ -2,7 +2,6 @@ package seeding
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -238,13 +237,10 @@ func (s *Seeding) mayHealNow(ctx context.Context, f *failure) error {
 	case s.id.ID:
 		return errors.New("it is raft's leader, and hands over to a node that has applied the entry as soon as there is one")
 	}
-	body, err := json.Marshal(HealRequest{Index: f.view.Index, Keeps: f.keeps, Diverged: f.view.Diverged})
-	if err != nil {
-		return err
-	}
 	rctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
-	_, err = s.cluster.Request(rctx, leader, ReqHeal, body)
+	_, err := ReqHeal.Ask(rctx, s.cluster, leader,
+		HealRequest{Index: f.view.Index, Keeps: f.keeps, Diverged: f.view.Diverged})
 	return err
 }
 
@@ -317,15 +313,7 @@ type grants struct {
 }
 
 // GrantFor answers a node that wants to be seeded (raft's leader only).
-func (s *Seeding) GrantFor(from uint64, body []byte) error {
-	var r HealRequest
-	if err := config.DecodeOrder(body, &r); err != nil {
-		return err
-	}
-	return s.grant(from, r)
-}
-
-func (s *Seeding) grant(from uint64, r HealRequest) error {
+func (s *Seeding) GrantFor(_ context.Context, from uint64, r HealRequest) error {
 	st := s.host.Raft().Status()
 	if st.Role != consensus.Leader {
 		return errors.New("the node that was asked does not lead")

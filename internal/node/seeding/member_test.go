@@ -92,7 +92,7 @@ func (m *member) server() (ha.ServerState, string) {
 // gives has a member donate.
 func (m *member) gives(id uint64, d any) {
 	m.answers[id] = func(kind uint8, _ []byte) ([]byte, error) {
-		if kind != ReqDonate {
+		if kind != ReqDonate.Number {
 			return nil, fmt.Errorf("request %d", kind)
 		}
 		return json.Marshal(d)

@@ -9,6 +9,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 )
@@ -30,7 +31,7 @@ func (s *Seeding) Reinit(ctx context.Context, req api.MemberRequest) (api.Member
 	}
 	rctx, cancel := context.WithTimeout(ctx, reinitTimeout)
 	defer cancel()
-	if _, err := s.cluster.Request(rctx, m.ID, ReqReinit, nil); err != nil {
+	if _, err := ReqReinit.Ask(rctx, s.cluster, m.ID, transport.None{}); err != nil {
 		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).
 			With("its data is as it was; see `trireme status`")
 	}
@@ -67,7 +68,7 @@ func (s *Seeding) mayReinit(m config.Member) error {
 }
 
 // ReinitHere gives this node's data up (S5: an operator's decision). Decide then seeds it.
-func (s *Seeding) ReinitHere(ctx context.Context) error {
+func (s *Seeding) ReinitHere(ctx context.Context, _ uint64, _ transport.None) error {
 	for {
 		done, err := s.tryReinit()
 		if done || err != nil {

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -37,7 +38,7 @@ func TestReinit(t *testing.T) {
 		m.raft.Term = 7
 		told := false
 		m.answers[2] = func(kind uint8, _ []byte) ([]byte, error) {
-			told = kind == ReqReinit
+			told = kind == ReqReinit.Number
 			return nil, nil
 		}
 		c.change(m)
@@ -79,7 +80,7 @@ func TestReinitHere(t *testing.T) {
 		}
 		before, _ := m.server()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		err := m.s.ReinitHere(ctx)
+		err := m.s.ReinitHere(ctx, 1, transport.None{})
 		cancel()
 		state, p := m.server()
 		switch {
@@ -93,7 +94,7 @@ func TestReinitHere(t *testing.T) {
 	m.follows(3)
 	m.lives.Change((*lifecycle.Status).Judging)
 	done := make(chan error)
-	go func() { done <- m.s.ReinitHere(t.Context()) }()
+	go func() { done <- m.s.ReinitHere(t.Context(), 1, transport.None{}) }()
 	select {
 	case err := <-done:
 		t.Error("it does not wait for the judgement", err)

@@ -14,6 +14,7 @@ import (
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
@@ -22,13 +23,13 @@ import (
 )
 
 // Requests between daemons.
-const (
-	// ReqDonate has no body; answered with a Donation.
-	ReqDonate uint8 = 2
-	// ReqReinit has no body; answered when the node has given its data up.
-	ReqReinit uint8 = 3
-	// ReqHeal has a HealRequest as its body; answered when the asking node may throw its data away.
-	ReqHeal uint8 = 56
+var (
+	// ReqDonate. What the data of a copy follows may be told by a key that this version does not know.
+	ReqDonate = transport.Kind[transport.None, Donation]{Number: 2, StrictAnswer: true}
+	// ReqReinit is answered when the node has given its data up.
+	ReqReinit = transport.Kind[transport.None, transport.None]{Number: 3}
+	// ReqHeal is answered when the asking node may throw its data away.
+	ReqHeal = transport.Kind[HealRequest, transport.None]{Number: 56, StrictBody: true}
 )
 
 // Cluster is the members, as this one knows them, and their settings.
@@ -44,8 +45,7 @@ type Cluster interface {
 	Result(version uint64, name, message string) api.MemberResult
 	// Blocked is the committed entry that no node can apply, and none that answers has; nil: no such entry.
 	Blocked(ctx context.Context) *api.BlockedView
-	// Request asks another member's daemon.
-	Request(ctx context.Context, member uint64, kind uint8, body []byte) ([]byte, error)
+	transport.Asker
 }
 
 // Server is this member's mysqld.

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"context"
+
+	"trireme/internal/api"
+	"trireme/internal/core/transport"
+	"trireme/internal/node/certs"
+	"trireme/internal/node/membership"
+	"trireme/internal/node/reads"
+	"trireme/internal/node/recovery"
+	"trireme/internal/node/seeding"
+)
+
+// Requests between daemons, of this package's own.
+var (
+	// reqAwaitApplied is answered when the node's mysqld has applied the index.
+	reqAwaitApplied = transport.Kind[awaitApplied, transport.None]{Number: 1}
+	// reqHistory has the ids of events, 8 bytes each; answered with events that are not among them.
+	reqHistory = transport.Kind[[]byte, []api.Event]{Number: 5}
+	// reqForce is answered when the node does its part of a forced failover.
+	reqForce = transport.Kind[order, transport.None]{Number: 20, StrictBody: true}
+	// reqServes has an epoch; answered when mysqld takes writes in it, with the commit index. Older daemons send none.
+	reqServes = transport.Kind[string, []uint64]{Number: 22}
+)
+
+// handler is this node to its peers.
+type handler struct {
+	*Node
+	requests transport.Answers
+}
+
+// HandleRequest implements transport.Handler.
+func (h handler) HandleRequest(ctx context.Context, from uint64, kind uint8, body []byte) ([]byte, error) {
+	if !h.up() {
+		return nil, errStopped
+	}
+	return h.requests.HandleRequest(ctx, from, kind, body)
+}
+
+// requests are all requests between daemons, and who answers them (docs/format/peer.md).
+func (n *Node) requests() transport.Answers {
+	return transport.Answers{
+		transport.After(reqAwaitApplied, n.awaitAppliedHere),
+		seeding.ReqDonate.By(n.seeding.DonationFor),
+		transport.After(seeding.ReqReinit, n.seeding.ReinitHere),
+		membership.ReqSettings.By(func(context.Context, uint64, transport.None) ([]byte, error) {
+			return n.Settings().Marshal()
+		}),
+		reqHistory.By(func(_ context.Context, _ uint64, known []byte) ([]api.Event, error) {
+			return n.history.lacking(known), nil
+		}),
+		recovery.ReqSurvey.By(n.recovery.SurveyForPeer),
+		transport.After(reqForce, n.takeOrder),
+		transport.After(membership.ReqAddress, n.members.TakeAddress),
+		reqServes.By(func(ctx context.Context, _ uint64, epoch string) ([]uint64, error) {
+			index, err := n.reachedHere(ctx, epoch)
+			return []uint64{index}, err
+		}),
+		reads.ReqApplied.By(n.reads.AppliedForPeer),
+		reqDelay.By(n.delayForPeer),
+		reads.ReqLive.By(n.reads.LiveForPeer),
+		certs.ReqCAKey.By(n.certs.CAKeyFor),
+		reqHoldings.By(n.holdingsHere),
+		transport.After(reqPlain, n.plainHere),
+		transport.After(reqStay, func(context.Context, uint64, transport.None) error {
+			n.stay()
+			return nil
+		}),
+		transport.After(seeding.ReqHeal, n.seeding.GrantFor),
+		certs.ReqClone.By(n.certs.CloneFor),
+	}
+}
