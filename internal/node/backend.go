@@ -28,7 +28,7 @@ var _ api.Backend = backend{}
 // answers are this node's to the verbs and queries of the API.
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
-		api.Switchover.By(n.Switchover), api.Failover.By(n.Failover), api.Pause.By(n.members.Pause),
+		api.Switchover.By(n.Switchover), api.Failover.By(n.leadership.Failover), api.Pause.By(n.members.Pause),
 		api.Resume.By(n.members.Resume), api.Reinit.By(n.seeding.Reinit), api.Delay.By(n.Delay),
 		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
 		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),

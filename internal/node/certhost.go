@@ -46,7 +46,7 @@ func (h certHost) Leads() (certs.MySQL, uint64) {
 	defer h.n.mu.Unlock()
 	s := h.n.lives.Status()
 	l := s.Life()
-	if l == nil || !s.Opens(l) || h.n.request != nil {
+	if l == nil || !s.Opens(l) || h.n.leadership.Asked() {
 		return nil, 0
 	}
 	return certMySQL{l.Admin(), l.Process()}, s.Term()

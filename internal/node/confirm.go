@@ -34,7 +34,7 @@ func (n *Node) confirmRoute(ctx context.Context, t router.Target) error {
 // servesHere says whether this node's mysqld takes writes in an epoch, and may be read from (S10).
 func (n *Node) servesHere(ctx context.Context, epoch string) error {
 	// The death of a voter takes its answer out of the lease; a fresh round gives it back a moment later.
-	if err := n.awaitLease(ctx, n.grace()); err != nil {
+	if err := n.leadership.AwaitLease(ctx, n.leadership.Grace()); err != nil {
 		return err
 	}
 	st := n.cons.Status()

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -114,9 +115,9 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	n.mu.Lock()
 	s := n.lives.Status()
 	l, term := s.Life(), s.Term()
-	if n.request != nil || s.Phase() != ha.PhaseOpen || l == nil {
+	if n.leadership.Asked() || s.Phase() != ha.PhaseOpen || l == nil {
 		n.mu.Unlock()
-		return p.res, underWay()
+		return p.res, leadership.UnderWay()
 	}
 	if req.DryRun {
 		n.mu.Unlock()
@@ -133,16 +134,16 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 		return p.res, err
 	}
 	n.lives.Change((*lifecycle.Status).HandOver)
-	outcome := make(chan moved, 1)
+	outcome := make(chan leadership.Moved, 1)
 	asker := api.AskedBy(ctx)
 	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) {
 		outcome <- n.disband(api.AskedAs(ctx, asker), l, term, p, wait)
 	})
 	n.mu.Unlock()
 	m := <-outcome // it has limits of its own
-	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.open), len(m.open)
-	if m.err != nil {
-		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.err).
+	p.res.OpenTransactions, p.res.OpenCount = openTransactions(m.Open), len(m.Open)
+	if m.Err != nil {
+		return p.res, api.Errorf(api.KindNotReady, "the cluster was not left: %v", m.Err).
 			With("the cluster continues; see `trireme status`, then try again")
 	}
 	return p.res, nil
@@ -194,31 +195,31 @@ func (n *Node) planLeave() (plainPlan, error) {
 }
 
 // disband carries it out. Unless the end is committed, or may be, writes open again.
-func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, wait time.Duration) (m moved) {
+func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, wait time.Duration) (m leadership.Moved) {
 	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port,
 		Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
 	n.log.Warn("the cluster is left, on an operator's request", "term", term)
-	if m.err = l.Admin().MakeReplAccount(ctx, order.Account); m.err == nil {
-		m.err = n.prepareAll(ctx, l, term, p, order, wait, &m)
+	if m.Err = l.Admin().MakeReplAccount(ctx, order.Account); m.Err == nil {
+		m.Err = n.prepareAll(ctx, l, term, p, order, wait, &m)
 	}
-	if m.err == nil {
-		if m.err = n.commitEnd(ctx, term); m.err == nil {
+	if m.Err == nil {
+		if m.Err = n.commitEnd(ctx, term); m.Err == nil {
 			n.history.add(n.askedEvent(ctx, "leave", 0, "the cluster is left: "+n.id.Name+
 				"'s server is the source of the others"))
 			return m
 		}
 		// It may come into force still: then nothing may have been written after it.
-		if e, ok := errors.AsType[*api.Error](m.err); !ok || e.Kind != api.KindNoLeader {
+		if e, ok := errors.AsType[*api.Error](m.Err); !ok || e.Kind != api.KindNoLeader {
 			n.mu.Lock()
 			if s := n.lives.Status(); s.HandsOver(l) {
-				n.fenceLocked("whether the cluster has ended is not known: " + m.err.Error())
+				n.fenceLocked("whether the cluster has ended is not known: " + m.Err.Error())
 			}
 			n.mu.Unlock()
 			return m
 		}
 	}
-	n.log.Warn("the cluster is not left", "term", term, "err", m.err)
-	n.history.add(n.askedEvent(ctx, "no-leave", 0, "the cluster was not left: "+m.err.Error()))
+	n.log.Warn("the cluster is not left", "term", term, "err", m.Err)
+	n.history.add(n.askedEvent(ctx, "no-leave", 0, "the cluster was not left: "+m.Err.Error()))
 	for _, id := range p.peers {
 		n.task(func(ctx context.Context) {
 			sctx, cancel := context.WithTimeout(ctx, plainPatience)
@@ -237,7 +238,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 
 // prepareAll closes writes and makes every server ready to be a plain one.
 func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, order plainOrder,
-	wait time.Duration, m *moved) error {
+	wait time.Duration, m *leadership.Moved) error {
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func TestEndInTerm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	n.cons.Campaign()
-	if err := n.awaitLease(ctx, 20*time.Second); err != nil {
+	if err := n.leadership.AwaitLease(ctx, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	term := n.cons.Status().Term

@@ -17,7 +17,7 @@ func (h memberHost) Raft() membership.Raft { return h.n.cons }
 func (h memberHost) Links() membership.Links { return h.n.tr }
 
 func (h memberHost) AwaitLease(ctx context.Context, patience time.Duration) error {
-	return h.n.awaitLease(ctx, patience)
+	return h.n.leadership.AwaitLease(ctx, patience)
 }
 
 func (h memberHost) Ready() bool { return h.n.myStatus().Ready }

@@ -29,6 +29,7 @@ import (
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
@@ -52,13 +53,11 @@ const (
 const (
 	promoteLimit  = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
 	leasePatience = 5 * time.Second
-	maxGrace      = 100 * time.Millisecond // see grace
 	guardGrace    = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
 	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease
 	// has run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
 	fencePatience      = 100 * time.Millisecond
 	readIndexTimeout   = 5 * time.Second
-	handoverTimeout    = 3 * time.Second
 	switchoverPatience = 10 * time.Second
 	stopPatience       = 20 * time.Second
 )
@@ -74,32 +73,33 @@ type Node struct {
 	version string
 	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)
 
-	rlog      *raftlog.Log
-	cons      *consensus.Node
-	tr        *transport.Transport
-	led       *ledger.Ledger
-	acks      *ackpath.Path
-	lives     *lifecycle.Lives // of this node's mysqld; a logger starts none
-	feed      *dump.Feed       // nil on a logger
-	feedLogin config.Account   // of this daemon's mysqld, for the life of the daemon
-	late      *gate            // of the feed
-	publisher *dump.Publisher
-	guard     *guard.Guard // nil on a logger
-	router    *router.Router
-	routing   ask.Shared[router.Target, []uint64] // of the leader, for the router
-	news      routeNews                           // of where the router leads, for routers elsewhere
-	api       *api.Server
-	pages     *dashboard.Pages
-	bin       mysqld.Binary
-	certs     *certs.Certs
-	reads     *reads.Reads
-	recovery  *recovery.Recovery
-	gossip    *gossip.Gossip
-	members   *membership.Members
-	seeding   *seeding.Seeding
-	metrics   *prometheus.Registry
-	samples   *recorder.Store // nil: nothing is recorded
-	vip       addresses
+	rlog       *raftlog.Log
+	cons       *consensus.Node
+	tr         *transport.Transport
+	led        *ledger.Ledger
+	acks       *ackpath.Path
+	lives      *lifecycle.Lives // of this node's mysqld; a logger starts none
+	feed       *dump.Feed       // nil on a logger
+	feedLogin  config.Account   // of this daemon's mysqld, for the life of the daemon
+	late       *gate            // of the feed
+	publisher  *dump.Publisher
+	guard      *guard.Guard // nil on a logger
+	router     *router.Router
+	routing    ask.Shared[router.Target, []uint64] // of the leader, for the router
+	news       routeNews                           // of where the router leads, for routers elsewhere
+	api        *api.Server
+	pages      *dashboard.Pages
+	bin        mysqld.Binary
+	certs      *certs.Certs
+	reads      *reads.Reads
+	recovery   *recovery.Recovery
+	gossip     *gossip.Gossip
+	members    *membership.Members
+	seeding    *seeding.Seeding
+	leadership *leadership.Leadership
+	metrics    *prometheus.Registry
+	samples    *recorder.Store // nil: nothing is recorded
+	vip        addresses
 
 	wake  chan struct{}
 	ready chan struct{} // closed once every part is there
@@ -110,7 +110,6 @@ type Node struct {
 	watchdog *watchdog     // of the service manager; shared with the node that comes after this one
 	turns    atomic.Uint64 // of the loop
 	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
-	failing  sync.Mutex    // held while this node forces a failover
 	warnings warnings
 	load     load
 	routers  api.Routers // without a node, which a switchover waits for
@@ -121,20 +120,9 @@ type Node struct {
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 
-	seenLast  atomic.Pointer[ha.View] // by the loop
-	leaseLost time.Duration           // when the loop first saw that the lease is gone; 0: it runs
 	srv       serverSlot
 	stateName string
 	why       string
-	handTerm  uint64
-	handAt    time.Duration
-	handTo    uint64
-	handFails int    // switchovers that failed in handTerm
-	askedTerm uint64 // in which the leader asked this node to take over; 0: never
-	request   *transferRequest
-	ordered   order // of a forced failover, the newest
-	orderedAt time.Duration
-	wish      wish
 	stopping  bool
 	started   time.Duration // when this node was opened; never changed
 	routed    uint64        // term of the leader that the router leads to; 0: none
@@ -269,9 +257,9 @@ func (n *Node) look() ha.View {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.softStateLocked(st.State)
-	n.noteLeaseLocked(lease)
+	n.leadership.NoteLease(lease)
 	v := n.viewLocked(&st, lease, last)
-	n.seenLast.Store(&v)
+	n.leadership.Saw(v)
 	return v
 }
 
@@ -285,16 +273,8 @@ func (n *Node) view() ha.View {
 	return n.viewLocked(&st, lease, last)
 }
 
-// campaignDelay answers consensus, which does not wait for mu: its goroutine sends the heartbeats.
-func (n *Node) campaignDelay(lost uint64) time.Duration {
-	if v := n.seenLast.Load(); v != nil {
-		return ha.CampaignDelay(*v, lost)
-	}
-	return 0
-}
-
 func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger.Barrier) ha.View {
-	lease = n.leaseLocked(lease)
+	lease = n.leadership.Lease(lease)
 	s := n.lives.Status()
 	c := n.Settings()
 	v := ha.View{
@@ -302,20 +282,16 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Self: n.id.ID,
 		Name: n.id.Name,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
-			LeaseUntil: lease, Transferee: st.Transferee, Asked: n.askedTerm != 0 && st.Term == n.askedTerm+1,
-			Since: n.leaderSince, Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
-			Voters: len(st.Voters), Stuck: s.LogStuck(), Full: n.full},
-		Server:            n.serverViewLocked(),
-		Serving:           s.Serving.View(),
-		HandoverTriedTerm: n.handTerm,
-		HandoverAt:        n.handAt,
-		HandoverTo:        n.handTo,
-		HandoverFails:     n.handFails,
-		Stopping:          n.stopping,
-		Voter:             contains(st.Voters, n.id.ID),
-		LastOpen:          uint64(last.Node),
-		Paused:            c.PausedAt(time.Now()),
-		FailbackAfter:     c.Failback(),
+			LeaseUntil: lease, Transferee: st.Transferee, Since: n.leaderSince,
+			Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
+			Voters:    len(st.Voters), Stuck: s.LogStuck(), Full: n.full},
+		Server:        n.serverViewLocked(),
+		Serving:       s.Serving.View(),
+		Stopping:      n.stopping,
+		Voter:         contains(st.Voters, n.id.ID),
+		LastOpen:      uint64(last.Node),
+		Paused:        c.PausedAt(time.Now()),
+		FailbackAfter: c.Failback(),
 	}
 	if s.TakesWrites() && s.Term() == st.Term {
 		v.Open = n.id.ID
@@ -323,9 +299,7 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 	if v.Raft.IsLeader {
 		v.Refused = n.refusedLocked(st)
 	}
-	if n.request != nil {
-		v.Request = &ha.Transfer{To: n.request.to}
-	}
+	n.leadership.Show(&v)
 	if m, ok := c.MemberByID(n.id.ID); ok && !m.Leaving() {
 		v.Weight = m.Weight
 	}
@@ -354,38 +328,6 @@ func (n *Node) serverViewLocked() ha.Server {
 	return v
 }
 
-// noteLeaseLocked remembers since when the lease is gone. Only the loop does, which looks at it in order.
-func (n *Node) noteLeaseLocked(lease time.Duration) {
-	switch {
-	case lease > now():
-		n.leaseLost = 0
-	case n.leaseLost == 0 && lease == 0:
-		n.leaseLost = now()
-	case n.leaseLost == 0:
-		n.leaseLost = lease
-	}
-}
-
-// leaseLocked is the lease as the policy sees it. The death of a voter takes its answer out of the lease, which a fresh
-// round gives back a moment later: that is no reason to fence.
-func (n *Node) leaseLocked(lease time.Duration) time.Duration {
-	switch {
-	case lease > now():
-		return lease
-	case n.leaseLost != 0:
-		lease = n.leaseLost
-	case lease == 0:
-		lease = now()
-	}
-	return lease + n.grace()
-}
-
-// grace is added to the lease, which lasts 0.8 election timeouts, before this node fences itself, and once more before
-// the guard does it: both are over when another node can be elected (S10).
-func (n *Node) grace() time.Duration {
-	return min(n.gossip.LeastTimeout()/10, maxGrace)
-}
-
 // peerView is another member as its last status showed it.
 func peerView(m config.Member, s *gossip.Peer, st *consensus.Status) ha.Peer {
 	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger,
@@ -412,7 +354,7 @@ func (n *Node) softStateLocked(s consensus.State) {
 	}
 	if s.Role == consensus.Leader && (n.raft.Role != consensus.Leader || n.raft.Term != s.Term) {
 		n.leaderSince = now()
-		n.takeWishLocked(s.Term)
+		n.leadership.Elected(s.Term)
 	}
 	if n.raft != s {
 		n.gossip.Publish()
@@ -421,7 +363,7 @@ func (n *Node) softStateLocked(s consensus.State) {
 		n.stayLocked() // who wanted to end the cluster does not lead any more
 	}
 	n.gossip.Follows(s.Leader)
-	n.dropRequestLocked(s.Term)
+	n.leadership.InTerm(s.Term)
 	n.raft = s
 }
 
@@ -449,21 +391,13 @@ func (n *Node) act(a ha.Action) {
 	case ha.Restart:
 		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
-		n.noteHandoverLocked(a)
-		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
+		n.leadership.Begin(a)
+		n.task(func(ctx context.Context) { n.leadership.HandOver(ctx, a) })
 	case ha.Switchover:
-		n.noteHandoverLocked(a)
-		req, wait := n.takeRequestLocked(a)
+		n.leadership.Begin(a)
+		req, wait := n.leadership.Take(a, n.stopping)
 		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
 	}
-}
-
-// noteHandoverLocked remembers an attempt to move leadership.
-func (n *Node) noteHandoverLocked(a ha.Action) {
-	if a.Term != n.handTerm {
-		n.handFails = 0
-	}
-	n.handTerm, n.handAt, n.handTo = a.Term, now(), a.To
 }
 
 // serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its
@@ -498,7 +432,7 @@ func (n *Node) tellGuard(lease time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	if until, told := s.GuardUntil(lease + n.grace()); told {
+	if until, told := s.GuardUntil(lease + n.leadership.Grace()); told {
 		n.guardUntilLocked(until)
 	}
 }
@@ -513,7 +447,7 @@ func (n *Node) guardStepLocked(limit time.Duration) {
 		return
 	}
 	var until time.Duration
-	proven := n.leaseLocked(time.Duration(n.cons.LeaseUntil())) + n.grace()
+	proven := n.leadership.Lease(time.Duration(n.cons.LeaseUntil())) + n.leadership.Grace()
 	n.lives.Change(func(s *lifecycle.Status) {
 		s.BeginStep(now() + limit + guardGrace)
 		until = s.StepEnd(proven)
@@ -538,17 +472,6 @@ func (n *Node) task(f func(ctx context.Context)) {
 
 // Go runs f on a goroutine that the node waits for when it stops.
 func (n *Node) Go(f func(ctx context.Context)) { n.tasks.Go(func() { f(n.ctx) }) }
-
-// handOver gives raft leadership away before writes were opened.
-func (n *Node) handOver(ctx context.Context, a ha.Action) {
-	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
-	defer cancel()
-	if err := n.cons.TransferLeadership(ctx, a.To); err != nil {
-		n.log.Warn("leadership was not handed over", "term", a.Term, "to", n.memberName(a.To), "why", a.Reason, "err", err)
-		return
-	}
-	n.log.Info("handed over leadership before opening writes", "term", a.Term, "to", n.memberName(a.To), "why", a.Reason)
-}
 
 func (n *Node) memberName(id uint64) string {
 	if m, ok := n.Settings().MemberByID(id); ok {

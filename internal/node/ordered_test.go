@@ -15,6 +15,7 @@ import (
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -81,7 +82,7 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
 	n.lives.Change((*lifecycle.Status).HandOver)
 	n.beginClosing(func() gossip.Leave {
-		return n.switchoverCauseLocked(ha.Action{}, &transferRequest{by: "token night (operator)"})
+		return n.switchoverCauseLocked(ha.Action{}, &leadership.Request{By: "token night (operator)"})
 	})
 	left, _ := n.gossip.Past()
 	if left.Term != 7 || !left.Planned || left.By == "" {

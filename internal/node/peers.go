@@ -57,9 +57,7 @@ func (n *Node) HandleRaft(m *raftpb.Message) {
 		return
 	}
 	if m.GetType() == raftpb.MsgTimeoutNow {
-		n.mu.Lock()
-		n.askedTerm = m.GetTerm()
-		n.mu.Unlock()
+		n.leadership.Told(m.GetTerm())
 		n.gossip.Asked()
 	}
 	n.stepRaft(m)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"trireme/internal/base/failpoint"
 	"trireme/internal/base/mutant"
@@ -148,7 +147,7 @@ func (p *promotion) open(ctx context.Context) error {
 
 // openWrites is the last step. Once a fence has closed writes they do not open again.
 func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, from ha.Phase) error {
-	if err := n.awaitLease(ctx, leasePatience); err != nil {
+	if err := n.leadership.AwaitLease(ctx, leasePatience); err != nil {
 		return err
 	}
 	return l.Open(ctx, func() error { return n.mayOpen(l, term, from) },
@@ -166,21 +165,6 @@ func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
 	n.lives.Change((*lifecycle.Status).Open)
 	n.gossip.Opened(term)
 	n.gossip.Publish()
-	return nil
-}
-
-// awaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election
-// timeouts.
-func (n *Node) awaitLease(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for !n.cons.HoldsLease() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("leadership could not be proven within %v: %w", patience, ctx.Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
 	return nil
 }
 

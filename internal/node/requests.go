@@ -6,6 +6,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -18,8 +19,6 @@ var (
 	reqAwaitApplied = transport.Kind[awaitApplied, transport.None]{Number: 1}
 	// reqHistory has the ids of events, 8 bytes each; answered with events that are not among them.
 	reqHistory = transport.Kind[[]byte, []api.Event]{Number: 5}
-	// reqForce is answered when the node does its part of a forced failover.
-	reqForce = transport.Kind[order, transport.None]{Number: 20, StrictBody: true}
 	// reqServes has an epoch; answered when mysqld takes writes in it, with the commit index. Older daemons send none.
 	reqServes = transport.Kind[string, []uint64]{Number: 22}
 )
@@ -51,7 +50,7 @@ func (n *Node) requests() transport.Answers {
 			return n.history.lacking(known), nil
 		}),
 		recovery.ReqSurvey.By(n.recovery.SurveyForPeer),
-		transport.After(reqForce, n.takeOrder),
+		transport.After(leadership.ReqForce, n.leadership.TakeOrder),
 		transport.After(membership.ReqAddress, n.members.TakeAddress),
 		reqServes.By(func(ctx context.Context, _ uint64, epoch string) ([]uint64, error) {
 			index, err := n.reachedHere(ctx, epoch)

@@ -35,6 +35,7 @@ import (
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
@@ -112,6 +113,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
+	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
@@ -381,7 +383,7 @@ func (n *Node) startParts() error {
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
 		OnAnswer:            func(uint64) { n.poke() },
-		CampaignDelay:       n.campaignDelay,
+		CampaignDelay:       n.leadership.CampaignDelay,
 		OnCommitted:         n.acks.OnCommitted, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
 		OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
 	if err != nil {

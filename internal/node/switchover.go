@@ -13,56 +13,9 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 )
-
-// transferRequest is an operator's switchover on its way. result gets exactly one value.
-type transferRequest struct {
-	to     uint64
-	term   uint64        // in which it was asked for, and may begin
-	by     string        // who asked
-	wait   time.Duration // for open transactions to end
-	begun  bool
-	result chan moved
-}
-
-// moved is what became of an attempt to move leadership.
-type moved struct {
-	err     error
-	closing time.Duration            // when writes began to close; 0: they did not
-	open    []mysqld.OpenTransaction // that were rolled back
-	cut     int                      // connections of applications
-	carried int                      // sessions that routers moved, as those last told
-}
-
-// finish answers the operator, once.
-func (r *transferRequest) finish(m moved) {
-	select {
-	case r.result <- m:
-	default:
-	}
-}
-
-// takeRequestLocked is the operator's request that a switchover which begins now fulfils, or nil, and how long open
-// transactions may go on before it. A daemon that is stopping has no time.
-func (n *Node) takeRequestLocked(a ha.Action) (*transferRequest, time.Duration) {
-	switch r := n.request; {
-	case r != nil && r.to == a.To && r.term == a.Term:
-		r.begun = true
-		return r, r.wait
-	case n.stopping:
-		return nil, 0
-	}
-	return nil, api.DefaultTrxWait
-}
-
-// dropRequestLocked ends a request that has not begun in the term in which it was made (S7).
-func (n *Node) dropRequestLocked(term uint64) {
-	if r := n.request; r != nil && !r.begun && r.term != term {
-		n.request = nil
-		r.finish(moved{err: fmt.Errorf("leadership has moved meanwhile: it is term %d, not %d", term, r.term)})
-	}
-}
 
 // Patience of the parts of a switchover.
 const (
@@ -78,29 +31,24 @@ const (
 // switchover moves leadership on purpose (DESIGN.md §8): make sure of the target, let open transactions end, close
 // writes, drain, wait until the target has applied everything, transfer. If a step fails before the transfer, writes
 // open again in the same term.
-func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest,
+func (n *Node) switchover(ctx context.Context, l *lifecycle.Life, a ha.Action, req *leadership.Request,
 	wait time.Duration) {
 	m := n.moveLeadership(ctx, l, a, req, wait)
-	n.mu.Lock()
 	if req != nil {
-		n.request = nil
-		req.finish(m)
+		n.leadership.End(req, m)
 	}
-	stopping := n.stopping
-	n.mu.Unlock()
-	if len(m.open) > 0 {
-		n.log.Warn("open transactions were rolled back by a switchover", "count", len(m.open), "first", trxText(m.open[0]))
+	stopping := n.isStopping()
+	if len(m.Open) > 0 {
+		n.log.Warn("open transactions were rolled back by a switchover", "count", len(m.Open), "first", trxText(m.Open[0]))
 	}
-	err := m.err
+	err := m.Err
 	if err == nil {
 		err = n.stepAside(ctx, l)
 		if err == nil {
 			return
 		}
 	}
-	n.mu.Lock()
-	n.handFails++
-	n.mu.Unlock()
+	n.leadership.Failed()
 	n.log.Warn("switchover failed", "to", n.memberName(a.To), "term", a.Term, "err", err)
 	e := n.event("no-switchover", 0, fmt.Sprintf("the switchover to %s failed: %v", n.memberName(a.To), err))
 	n.history.add(e)
@@ -140,21 +88,21 @@ func (n *Node) stepAside(ctx context.Context, l *lifecycle.Life) error {
 	return nil
 }
 
-func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Action, req *transferRequest,
-	wait time.Duration) (m moved) {
+func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Action, req *leadership.Request,
+	wait time.Duration) (m leadership.Moved) {
 	// The target first, while writes go on: it must be alive and nearly there. Again after the waits, in which it may have
 	// died.
-	if m.err = n.askReady(ctx, a.To, "is not ready"); m.err != nil {
+	if m.Err = n.askReady(ctx, a.To, "is not ready"); m.Err != nil {
 		return m
 	}
 	failpoint.Hit("switchover.begin")
 	if wait > 0 {
 		n.awaitTransactions(ctx, l, wait)
 	}
-	if m.err = n.awaitRules(ctx, targetPatience); m.err != nil {
+	if m.Err = n.awaitRules(ctx, targetPatience); m.Err != nil {
 		return m
 	}
-	if m.err = n.approach(ctx, a.To); m.err != nil {
+	if m.Err = n.approach(ctx, a.To); m.Err != nil {
 		return m
 	}
 	n.beginClosing(func() gossip.Leave { return n.switchoverCauseLocked(a, req) })
@@ -164,21 +112,21 @@ func (n *Node) moveLeadership(ctx context.Context, l *lifecycle.Life, a ha.Actio
 		n.awaitQuiet(ctx, a.Term, min(wait, quietPatience))
 	}
 	failpoint.Hit("switchover.before-close")
-	m.carried = n.followedSessions()
-	if m.err = n.closeWrites(ctx, l, a.Term, &m); m.err != nil {
+	m.Carried = n.followedSessions()
+	if m.Err = n.closeWrites(ctx, l, a.Term, &m); m.Err != nil {
 		return m
 	}
 	n.dropVIP() // all who wrote here have got their answers
-	if m.err = failpoint.Err("switchover.drained"); m.err != nil {
+	if m.Err = failpoint.Err("switchover.drained"); m.Err != nil {
 		return m
 	}
-	if m.err = n.askReady(ctx, a.To, "did not apply the last entries"); m.err != nil {
+	if m.Err = n.askReady(ctx, a.To, "did not apply the last entries"); m.Err != nil {
 		return m
 	}
 	tctx, cancel := context.WithTimeout(ctx, electPatience)
 	defer cancel()
 	failpoint.Hit("switchover.before-transfer")
-	m.err = n.cons.TransferLeadership(tctx, a.To)
+	m.Err = n.cons.TransferLeadership(tctx, a.To)
 	failpoint.Hit("switchover.after-transfer")
 	return m
 }
@@ -245,10 +193,10 @@ func (n *Node) awaitQuiet(ctx context.Context, term uint64, patience time.Durati
 }
 
 // switchoverCauseLocked says who wanted it.
-func (n *Node) switchoverCauseLocked(a ha.Action, req *transferRequest) gossip.Leave {
+func (n *Node) switchoverCauseLocked(a ha.Action, req *leadership.Request) gossip.Leave {
 	switch {
 	case req != nil:
-		return gossip.Leave{Cause: "an operator asked for it", By: req.by}
+		return gossip.Leave{Cause: "an operator asked for it", By: req.By}
 	case n.stopping:
 		return gossip.Leave{Cause: "its daemon is stopping"}
 	}
@@ -294,10 +242,10 @@ func (n *Node) isStopping() bool {
 }
 
 // closeWrites ends writing without losing anything that is under way, and notes in m what that has cut off.
-func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, term uint64, m *moved) error {
-	m.closing = now()
+func (n *Node) closeWrites(ctx context.Context, l *lifecycle.Life, term uint64, m *leadership.Moved) error {
+	m.Closing = now()
 	cut, err := l.CloseGently(ctx)
-	m.cut, m.open = cut.Connections, cut.Rolled
+	m.Cut, m.Open = cut.Connections, cut.Rolled
 	if err == nil {
 		n.mu.Lock()
 		n.lives.Change(func(s *lifecycle.Status) { s.NoteDrained(term) })
@@ -387,64 +335,32 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 		return res, err
 	}
 	res.To = n.memberName(to)
-	r := &transferRequest{to: to, term: v.Raft.Term, by: shorten(api.WhoAsked(ctx)), wait: wait,
-		result: make(chan moved, 1)}
+	var r *leadership.Request
 	n.mu.Lock()
-	if s := n.lives.Status(); n.request != nil || s.Phase() == ha.PhaseHandover {
-		n.mu.Unlock()
-		return res, underWay()
+	if s := n.lives.Status(); s.Phase() != ha.PhaseHandover {
+		r = n.leadership.Ask(to, v.Raft.Term, shorten(api.WhoAsked(ctx)), wait)
 	}
-	n.request = r
 	n.mu.Unlock()
+	if r == nil {
+		return res, leadership.UnderWay()
+	}
 	n.poke()
-	m, err := n.awaitMoved(ctx, r)
+	m, err := n.leadership.Await(ctx, r, switchoverPatience+time.Second)
 	if err != nil {
 		return res, err
 	}
-	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.open), len(m.open), m.cut
-	res.SessionsMoved = m.carried
-	if m.err != nil {
-		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.err)
-		if m.cut > 0 {
-			text += fmt.Sprintf("; %d connections had been cut and %d open transactions rolled back", m.cut, len(m.open))
+	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.Open), len(m.Open), m.Cut
+	res.SessionsMoved = m.Carried
+	if m.Err != nil {
+		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.Err)
+		if m.Cut > 0 {
+			text += fmt.Sprintf("; %d connections had been cut and %d open transactions rolled back", m.Cut, len(m.Open))
 		}
 		return res, api.Errorf(api.KindCannotLead, "%s", text).With("the old leader continues; see `trireme status`")
 	}
 	term, opened, err := n.awaitOpen(ctx, to)
-	res.Term, res.WriteGapMS = term, ms(opened-m.closing)
+	res.Term, res.WriteGapMS = term, ms(opened-m.Closing)
 	return res, err
-}
-
-// awaitMoved waits for the outcome of a request. One that has not begun in time is taken back; a switchover that has
-// begun goes on, and what becomes of it is not known then.
-func (n *Node) awaitMoved(ctx context.Context, r *transferRequest) (m moved, err error) {
-	select {
-	case m = <-r.result:
-		return m, nil
-	case <-ctx.Done():
-		m.err = ctx.Err()
-	case <-time.After(switchoverPatience + r.wait + time.Second):
-		m.err = errors.New("no outcome in time")
-	}
-	to := n.memberName(r.to)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case n.request != r:
-		return <-r.result, nil // it has come just now
-	case r.begun:
-		return m,
-			api.Errorf(api.KindTimeout, "the switchover to %s has begun and continues; its outcome is not known yet: %v", to,
-				m.err).
-				With("see `trireme status`")
-	}
-	n.request = nil
-	return m, nil
-}
-
-func underWay() error {
-	return api.Errorf(api.KindBusy, "another switchover is under way").
-		With("wait for it to end, then look at `trireme status`")
 }
 
 // dryRun says what a switchover would do. refusal is why it would not be tried.
@@ -493,7 +409,7 @@ func (n *Node) usualGap() time.Duration {
 // chooseTarget checks an operator's wish before anything happens.
 func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
 	if v.Serving.Phase == ha.PhaseHandover {
-		return 0, underWay()
+		return 0, leadership.UnderWay()
 	}
 	if v.Serving.Phase != ha.PhaseOpen {
 		return 0, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).

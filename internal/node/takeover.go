@@ -84,7 +84,7 @@ func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	t.sign, t.noticed, t.asked, t.lost = l.Sign, l.Noticed, l.Asked, lost
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t.elected, t.wished = n.leaderSince, n.wish.won == term
+	t.elected, t.wished = n.leaderSince, n.leadership.Wished(term)
 	return t
 }
 

@@ -18,7 +18,7 @@ func TestAskingChangesNothing(t *testing.T) {
 	startTestRaft(t, n, nil, raft.Peer{ID: 1})
 	n.cons.Campaign()
 	eventually(t, n.cons.HoldsLease)
-	n.request = &transferRequest{term: 1}
+	n.leadership.Ask(2, 1, "", 0)
 	n.gossip.Due()
 	if v := n.view(); !v.Raft.IsLeader {
 		t.Fatalf("%+v", v.Raft)
@@ -26,13 +26,13 @@ func TestAskingChangesNothing(t *testing.T) {
 	if n.raft != (consensus.State{}) || n.leaderSince != 0 || n.gossip.Due() {
 		t.Errorf("asking took note of %+v", n.raft)
 	}
-	n.noteLeaseLocked(0)
-	lost := n.leaseLost
-	if n.view(); n.leaseLost != lost || lost == 0 {
-		t.Errorf("the loop saw the lease end at %v, then somebody asked: %v", lost, n.leaseLost)
+	n.leadership.NoteLease(0)
+	lost := n.leadership.Lease(0)
+	if n.view(); n.leadership.Lease(0) != lost {
+		t.Errorf("the loop saw the lease end at %v, then somebody asked: %v", lost, n.leadership.Lease(0))
 	}
-	if n.look(); n.raft.Role != consensus.Leader || n.leaderSince == 0 || n.leaseLost != 0 {
-		t.Errorf("the loop took note of %+v, lease lost at %v", n.raft, n.leaseLost)
+	if n.look(); n.raft.Role != consensus.Leader || n.leaderSince == 0 || n.leadership.Lease(0) == lost {
+		t.Errorf("the loop took note of %+v, and takes the lease for lost: %v", n.raft, lost)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestRaftDoesNotWait(t *testing.T) {
 	defer n.mu.Unlock()
 	done := make(chan *config.Cluster)
 	go func() {
-		n.campaignDelay(2)
+		n.leadership.CampaignDelay(2)
 		done <- n.Settings() // what a link asks whether a certificate is revoked
 	}()
 	select {

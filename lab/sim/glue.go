@@ -265,7 +265,7 @@ func members(st *consensus.Status) []uint64 {
 	return slices.Compact(ids)
 }
 
-// lease is node.leaseLocked.
+// lease is leadership.Lease.
 func (g *glue) lease() time.Duration {
 	lease := time.Duration(g.n.LeaseUntil())
 	if lease > g.now() {

@@ -50,7 +50,7 @@ func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
 	for _, dir := range []string{"core/consensus", "core/ha", "core/guard", "node", "node/ackpath", "node/certs", "node/gossip",
-		"node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
+		"node/leadership", "node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

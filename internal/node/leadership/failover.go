@@ -1,4 +1,4 @@
-package node
+package leadership
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 )
 
 // A forced failover moves leadership without the leader's help: for a leader that is sick and not noticed, or gone
@@ -31,11 +32,14 @@ const (
 	forceRounds   = 4 // orders, until the target leads or it is given up
 )
 
+// ReqForce is a request between daemons, answered when the node does its part of a forced failover.
+var ReqForce = transport.Kind[Order, transport.None]{Number: 20, StrictBody: true}
+
 // eventForced is an operator's order; what comes of it has an event of its own.
 const eventForced = "forced"
 
-// order is what a forced failover wants of another node. In term Term, of which Leader is the leader.
-type order struct {
+// Order is what a forced failover wants of another node. In term Term, of which Leader is the leader.
+type Order struct {
 	Term   uint64 `json:"term"`
 	Leader uint64 `json:"leader"` // 0: none is known
 	To     uint64 `json:"to"`
@@ -51,43 +55,43 @@ type wish struct {
 }
 
 // Failover implements api.Backend, on any node.
-func (n *Node) Failover(ctx context.Context, req api.FailoverRequest) (api.FailoverResult, error) {
-	if !n.failing.TryLock() {
+func (l *Leadership) Failover(ctx context.Context, req api.FailoverRequest) (api.FailoverResult, error) {
+	if !l.forcing.TryLock() {
 		return api.FailoverResult{}, forcedAlready()
 	}
-	defer n.failing.Unlock()
+	defer l.forcing.Unlock()
 	var to uint64
 	if req.To != "" {
-		m, err := n.findMember(req.To)
+		m, err := l.host.Member(req.To)
 		if err != nil {
 			return api.FailoverResult{}, err
 		}
 		to = m.ID
 	}
-	if err := n.members.CheckTerm(req.IfTerm); err != nil {
+	if err := l.host.CheckTerm(req.IfTerm); err != nil {
 		return api.FailoverResult{}, err
 	}
-	v := n.view()
+	v := l.host.View()
 	to, why := ha.ForcedFailover(v, to, req.Force)
 	if to == 0 {
 		return api.FailoverResult{}, refusedForce(why)
 	}
-	res := api.FailoverResult{To: n.memberName(to), Term: v.Raft.Term, DryRun: req.DryRun}
+	res := api.FailoverResult{To: l.name(to), Term: v.Raft.Term, DryRun: req.DryRun}
 	if from := v.Open; from != 0 {
-		res.From = n.memberName(from)
+		res.From = l.name(from)
 	} else if v.LastOpen != 0 {
-		res.From = n.memberName(v.LastOpen)
+		res.From = l.name(v.LastOpen)
 	}
 	if req.DryRun {
 		return res, nil
 	}
-	n.history.add(n.askedEvent(ctx, eventForced, 0, "a failover to "+res.To+" is forced, on an operator's request"))
+	l.host.Record(eventForced, api.WhoAsked(ctx), "a failover to "+res.To+" is forced, on an operator's request")
 	began := now()
-	term, err := n.forceLeader(ctx, to)
+	term, err := l.forceLeader(ctx, to)
 	if err != nil {
 		return res, err
 	}
-	res.Term, res.TookMS = term, ms(now()-began)
+	res.Term, res.TookMS = term, float64(now()-began)/float64(time.Millisecond)
 	return res, nil
 }
 
@@ -111,33 +115,33 @@ func forcedAlready() error {
 }
 
 // forceLeader gives orders until the target takes writes.
-func (n *Node) forceLeader(ctx context.Context, to uint64) (term uint64, err error) {
+func (l *Leadership) forceLeader(ctx context.Context, to uint64) (term uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, forcePatience)
 	defer cancel()
-	first := n.view()
+	first := l.host.View()
 	for round := range forceRounds {
-		v := n.view()
+		v := l.host.View()
 		if v.Open != 0 && v.Open != to && v.Open != first.Open {
-			return 0, api.Errorf(api.KindChanged, "%s leads now, in term %d", n.memberName(v.Open), v.Raft.Term).
+			return 0, api.Errorf(api.KindChanged, "%s leads now, in term %d", l.name(v.Open), v.Raft.Term).
 				With("see `trireme status`")
 		}
-		if err := n.giveOrders(ctx, v, to, round == 0); err != nil {
+		if err := l.giveOrders(ctx, v, to, round == 0); err != nil {
 			return 0, err
 		}
-		if term = n.awaitForced(ctx, to, v.Raft.Term); term != 0 {
+		if term = l.awaitForced(ctx, to, v.Raft.Term); term != 0 {
 			return term, nil
 		}
 	}
-	return 0, api.Errorf(api.KindTimeout, "%s was asked to lead and does not take writes yet", n.memberName(to)).
-		With("see `trireme status` and `trireme why-not %s`", n.memberName(to))
+	return 0, api.Errorf(api.KindTimeout, "%s was asked to lead and does not take writes yet", l.name(to)).
+		With("see `trireme status` and `trireme why-not %s`", l.name(to))
 }
 
 // awaitForced waits until the target takes writes in a later term than v's, or was asked to in this one, and gives that
 // term; 0 when another order is due.
-func (n *Node) awaitForced(ctx context.Context, to, term uint64) uint64 {
-	limit := now() + 4*n.cfg.Raft.ElectionTimeout()
+func (l *Leadership) awaitForced(ctx context.Context, to, term uint64) uint64 {
+	limit := now() + 4*l.timeout
 	for now() < limit && ctx.Err() == nil {
-		v := n.view()
+		v := l.host.View()
 		switch {
 		case v.Open == to:
 			return v.Raft.Term
@@ -156,83 +160,93 @@ func (n *Node) awaitForced(ctx context.Context, to, term uint64) uint64 {
 
 // giveOrders tells everybody what the target's election needs. politely: a leader that keeps writes closed is asked to
 // hand over.
-func (n *Node) giveOrders(ctx context.Context, v ha.View, to uint64, politely bool) error {
-	o := order{Term: v.Raft.Term, Leader: v.Raft.Leader, To: to, By: n.id.ID, Hand: politely && v.Open == 0}
-	if err := n.giveOrder(ctx, to, o); err != nil {
-		return api.Errorf(api.KindCannotLead, "%s was not made to lead: %v", n.memberName(to), err).
+func (l *Leadership) giveOrders(ctx context.Context, v ha.View, to uint64, politely bool) error {
+	o := Order{Term: v.Raft.Term, Leader: v.Raft.Leader, To: to, By: l.id.ID, Hand: politely && v.Open == 0}
+	if err := l.giveOrder(ctx, to, o); err != nil {
+		return api.Errorf(api.KindCannotLead, "%s was not made to lead: %v", l.name(to), err).
 			With("see `trireme status`")
 	}
 	if o.Leader == 0 || o.Leader == to {
 		return nil
 	}
-	for _, p := range append([]ha.Peer{{ID: n.id.ID, Live: true}}, v.Peers...) {
+	for _, p := range append([]ha.Peer{{ID: l.id.ID, Live: true}}, v.Peers...) {
 		if p.ID == to || !p.Live || o.Hand != (p.ID == o.Leader) {
 			continue
 		}
-		if err := n.giveOrder(ctx, p.ID, o); err != nil {
-			n.log.Warn("the peer did not carry out the forced-failover step", "peer", p.ID, "err", err)
+		if err := l.giveOrder(ctx, p.ID, o); err != nil {
+			l.log.Warn("the peer did not carry out the forced-failover step", "peer", p.ID, "err", err)
 		}
 	}
 	return nil
 }
 
-func (n *Node) giveOrder(ctx context.Context, id uint64, o order) error {
-	if id == n.id.ID {
-		return n.takeOrder(ctx, id, o)
+func (l *Leadership) giveOrder(ctx context.Context, id uint64, o Order) error {
+	if id == l.id.ID {
+		return l.TakeOrder(ctx, id, o)
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderPatience)
 	defer cancel()
-	_, err := reqForce.Ask(ctx, n.tr, id, o)
+	_, err := ReqForce.Ask(ctx, l.host, id, o)
 	return err
 }
 
-// takeOrder carries out this node's part.
-func (n *Node) takeOrder(_ context.Context, _ uint64, o order) error {
-	st := n.cons.Status()
+// TakeOrder carries out this node's part.
+func (l *Leadership) TakeOrder(_ context.Context, _ uint64, o Order) error {
+	st := l.host.Raft().Status()
 	if st.Term != o.Term {
 		return fmt.Errorf("it is term %d, not %d: leadership has moved meanwhile", st.Term, o.Term)
 	}
-	mine := o.To == n.id.ID
-	n.mu.Lock()
-	if n.ordered.Term == o.Term && n.ordered.By != o.By && now() < n.orderedAt+forcePatience {
-		n.mu.Unlock()
-		return fmt.Errorf("another failover is under way, to %s", n.memberName(n.ordered.To))
+	mine := o.To == l.id.ID
+	l.mu.Lock()
+	if l.ordered.Term == o.Term && l.ordered.By != o.By && now() < l.orderedAt+forcePatience {
+		to := l.ordered.To
+		l.mu.Unlock()
+		return fmt.Errorf("another failover is under way, to %s", l.name(to))
 	}
-	n.ordered, n.orderedAt = o, now()
-	s := n.lives.Status()
+	l.ordered, l.orderedAt = o, now()
 	if mine {
-		n.wish = wish{term: o.Term, until: now() + wishLife}
+		l.wish = wish{term: o.Term, until: now() + wishLife}
 		if st.Role == consensus.Leader {
-			n.wishLocked(st.Term)
+			l.wishLocked(st.Term)
 		}
 	}
-	n.mu.Unlock()
-	n.log.Warn("an operator forces a failover", "term", o.Term, "leader", o.Leader, "to", n.memberName(o.To))
+	l.mu.Unlock()
+	phase := l.host.Phase()
+	l.log.Warn("an operator forces a failover", "term", o.Term, "leader", o.Leader, "to", l.name(o.To))
 	switch {
 	case st.Role == consensus.Leader && mine:
-		n.poke()
-	case st.Role == consensus.Leader && (s.Phase() != ha.PhaseNone || !o.Hand):
+		l.host.WakeLoop()
+	case st.Role == consensus.Leader && (phase != ha.PhaseNone || !o.Hand):
 		return errors.New("it leads")
 	case st.Role == consensus.Leader:
 		a := ha.Action{Kind: ha.HandOver, Term: o.Term, To: o.To, Reason: "an operator forces a failover"}
-		n.task(func(ctx context.Context) { n.handOver(ctx, a) })
+		l.host.Go(func(ctx context.Context) { l.HandOver(ctx, a) })
 	case st.Leader == 0 && mine:
-		n.cons.Campaign()
+		l.host.Raft().Campaign()
 	case !o.Hand:
-		n.cons.Depose(o.Leader, o.Term, mine)
+		l.host.Raft().Depose(o.Leader, o.Term, mine)
 	}
 	return nil
 }
 
-// takeWishLocked: this node has just been elected; if an operator wished so, it opens writes although automatic
-// failover is paused, and does not hand over as a matter of taste.
-func (n *Node) takeWishLocked(term uint64) {
-	if w := n.wish; w.until > now() && term > w.term {
-		n.wishLocked(term)
+// Elected: this node has just been elected; if an operator wished so, it opens writes although automatic failover is
+// paused, and does not hand over as a matter of taste.
+func (l *Leadership) Elected(term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.wish; w.until > now() && term > w.term {
+		l.wishLocked(term)
 	}
 }
 
-func (n *Node) wishLocked(term uint64) {
-	n.askedTerm = term - 1
-	n.wish = wish{won: term}
+func (l *Leadership) wishLocked(term uint64) {
+	l.told = term - 1
+	l.wish = wish{won: term}
+}
+
+// Wished says whether the election of a term was an operator's wish.
+func (l *Leadership) Wished(term uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wish.won == term
 }
