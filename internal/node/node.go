@@ -405,12 +405,17 @@ func (n *Node) act(a ha.Action) {
 func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
 	ctx, cancel := context.WithTimeout(n.ctx, limit)
 	done := make(chan struct{})
-	n.lives.Change(func(s *lifecycle.Status) { s.Run(cancel, done) })
+	var before <-chan struct{}
+	n.lives.Change(func(s *lifecycle.Status) { before = s.Run(cancel, done) })
 	n.gossip.Publish()
 	n.task(func(context.Context) {
 		defer close(done)
-		defer cancel()
 		f(ctx)
+		cancel()
+		if before != nil {
+			n.poke()
+			<-before
+		}
 	})
 }
 
@@ -423,43 +428,6 @@ func (n *Node) fenceLocked(reason string) {
 	n.guardUntilLocked(now() + fencePatience + guardGrace)
 	n.gossip.Publish()
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
-}
-
-// tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop
-// that hangs, or a daemon that is stopped, cannot do that. The moment lies at most one election timeout after the last
-// proof of leadership: no other node can have been elected before.
-func (n *Node) tellGuard(lease time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := n.lives.Status()
-	if until, told := s.GuardUntil(lease + n.leadership.Grace()); told {
-		n.guardUntilLocked(until)
-	}
-}
-
-// guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is
-// stopped meanwhile leaves no reader once another node can lead. 0: the step has ended, and mysqld serves
-// nothing.
-func (n *Node) guardStepLocked(limit time.Duration) {
-	if limit == 0 {
-		n.lives.Change(func(s *lifecycle.Status) { s.BeginStep(0) })
-		n.guardUntilLocked(0)
-		return
-	}
-	var until time.Duration
-	proven := n.leadership.Lease(time.Duration(n.cons.LeaseUntil())) + n.leadership.Grace()
-	n.lives.Change(func(s *lifecycle.Status) {
-		s.BeginStep(now() + limit + guardGrace)
-		until = s.StepEnd(proven)
-	})
-	n.guardUntilLocked(until)
-}
-
-// guardUntilLocked: see guard.Until. 0: mysqld serves nothing.
-func (n *Node) guardUntilLocked(t time.Duration) {
-	if n.guard != nil {
-		n.guard.Until(t)
-	}
 }
 
 // task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.

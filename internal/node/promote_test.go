@@ -1,8 +1,10 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3"
 
@@ -66,5 +68,42 @@ func TestMayOpen(t *testing.T) {
 	if err := n.noteOpened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().
 		Serving.Phase != ha.PhaseFencing {
 		t.Errorf("%v in the middle of a fence; %+v", err, n.view().Serving)
+	}
+}
+
+// TestFenceEndsAllThatServes: a fence cancels a promotion that still starts events when a switchover begins, and waits
+// for it too before it lets mysqld go on.
+func TestFenceEndsAllThatServes(t *testing.T) {
+	n := newTestNode(t)
+	cancelled, end, moved := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	serve := func(f func(ctx context.Context)) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.serveTaskLocked(time.Hour, f)
+	}
+	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
+	serve(func(ctx context.Context) {
+		<-ctx.Done()
+		close(cancelled)
+		<-end
+	})
+	n.lives.Change((*lifecycle.Status).Open)
+	n.lives.Change((*lifecycle.Status).HandOver)
+	serve(func(context.Context) { close(moved) })
+	<-moved
+	n.lives.Change((*lifecycle.Status).Fence)
+	select {
+	case <-cancelled:
+	case <-time.After(10 * time.Second):
+		t.Error("the promotion goes on")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if n.awaitServeTask(ctx) == nil {
+		t.Error("the promotion is not waited for")
+	}
+	close(end)
+	if err := n.awaitServeTask(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -89,7 +89,21 @@ func (s *Serving) Stop() { s.phase = ha.PhaseFencing }
 func (s *Serving) End() { *s = Serving{} }
 
 // Run notes the promotion or switchover under way: what cancels it, for a fence, and what is closed when it has ended.
-func (s *Serving) Run(cancel context.CancelFunc, done chan struct{}) { s.cancel, s.done = cancel, done }
+// A promotion whose writes are open may still start events when a switchover begins: a fence cancels both, and before is
+// closed when the promotion has ended, which must be before done is closed; nil: there is none.
+func (s *Serving) Run(cancel context.CancelFunc, done chan struct{}) (before <-chan struct{}) {
+	if last, ended := s.cancel, s.done; ended != nil {
+		select {
+		case <-ended:
+		default:
+			before = ended
+			own := cancel
+			cancel = func() { last(); own() }
+		}
+	}
+	s.cancel, s.done = cancel, done
+	return before
+}
 
 // Done is closed when what Run has noted has ended; nil: there is nothing.
 func (s *Serving) Done() <-chan struct{} { return s.done }
