@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/check"
 	"trireme/internal/ops/cli"
 )
@@ -66,10 +67,8 @@ func (c *checkCmd) Run(e *env) error {
 		if err != nil && e.ctx.Err() == nil {
 			_ = e.report(err) // the next round may fare better
 		}
-		select {
-		case <-e.ctx.Done():
+		if poll.Pause(e.ctx, time.Until(began.Add(c.Every))) != nil {
 			return nil
-		case <-time.After(time.Until(began.Add(c.Every))):
 		}
 	}
 }

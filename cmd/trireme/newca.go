@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/pki"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/cli"
 	"trireme/internal/ops/setup"
 )
@@ -46,10 +47,8 @@ func (c *certNewCACmd) Run(e *env) error {
 				caMissing(v))
 		}
 		w.say(e, caMissing(v))
-		select {
-		case <-e.ctx.Done():
+		if poll.Pause(e.ctx, 500*time.Millisecond) != nil {
 			return e.ctx.Err()
-		case <-time.After(500 * time.Millisecond):
 		}
 		if next, problem := look(c.remote, e, changes, api.CA); problem == nil {
 			v = next

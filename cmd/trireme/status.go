@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/control/dashboard"
 	"trireme/internal/ops/cli"
 )
@@ -130,10 +131,8 @@ func (c *statusCmd) watch(e *env, client *api.Client, t target) error {
 		if !c.JSON {
 			fmt.Fprintln(e.out)
 		}
-		select {
-		case <-e.ctx.Done():
+		if poll.Pause(e.ctx, c.Interval) != nil {
 			return nil
-		case <-time.After(c.Interval):
 		}
 	}
 }

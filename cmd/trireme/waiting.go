@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/cli"
 )
 
@@ -25,10 +26,8 @@ func (e *env) tellWaiting(ctx context.Context, client *api.Client, limit time.Du
 	go func() {
 		defer close(done)
 		for next := firstNotice; ; next = nextNotice {
-			select {
-			case <-ctx.Done():
+			if poll.Pause(ctx, next+10*time.Millisecond) != nil {
 				return
-			case <-time.After(next + 10*time.Millisecond):
 			}
 			lookCtx, cancel := context.WithTimeout(ctx, probeTimeout)
 			v, err := client.Cluster(lookCtx)
@@ -110,10 +109,8 @@ func (r remote) until(e *env, limit time.Duration, what string, look func(api.Cl
 		if look(v) {
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, lookPause) != nil {
 			return false
-		case <-time.After(lookPause):
 		}
 	}
 }

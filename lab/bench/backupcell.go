@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 )
 

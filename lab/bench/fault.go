@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/verify"
 )

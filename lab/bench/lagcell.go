@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 )
 

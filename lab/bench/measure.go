@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"
 )

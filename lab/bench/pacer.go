@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // paced is one transaction of a steady load, with the times since the load's begin.

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
-	"trireme/lab/poll"
 	"trireme/lab/rivals"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/report"
 	"trireme/lab/rivals"
 	"trireme/lab/wan"

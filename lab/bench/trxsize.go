@@ -13,7 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/base/config"
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 )
 

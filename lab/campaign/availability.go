@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/verify"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/rivals"
 	"trireme/lab/stream"
 	"trireme/lab/verify"

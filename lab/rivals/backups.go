@@ -18,9 +18,9 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/check"
 	"trireme/internal/ops/demo"
-	"trireme/lab/poll"
 )
 
 // Backer is a running system of which backups are made while clients write to it. A tool is one of those of Backups;

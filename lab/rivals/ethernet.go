@@ -9,7 +9,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/wan"
 )
 

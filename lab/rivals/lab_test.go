@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/lab/needs"
-	"trireme/lab/poll"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
 	"trireme/lab/wan"

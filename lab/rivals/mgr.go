@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/mysqld"
-	"trireme/lab/poll"
 )
 
 var (

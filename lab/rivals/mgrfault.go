@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"trireme/internal/access/router"
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/verify"
 )
 

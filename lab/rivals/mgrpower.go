@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // mgrOutage is how long the operator watches a group without a majority, all its servers answering, before he founds it

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/ops/demo"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/access/router"
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // naive is semi-sync replication with the failover that many build for it: a script that pings the source, promotes the

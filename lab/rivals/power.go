@@ -14,9 +14,9 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 

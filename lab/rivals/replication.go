@@ -8,7 +8,7 @@ import (
 	"maps"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 var (

@@ -13,9 +13,9 @@ import (
 	"syscall"
 
 	"trireme/internal/access/router"
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/demo"
 	"trireme/lab/faultfs"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 	"trireme/lab/wan"
 )

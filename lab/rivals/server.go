@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/demo"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 

@@ -15,10 +15,10 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqlwire"
-	"trireme/lab/poll"
 	"trireme/lab/verify"
 )
 

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // Span says who did an operation, when, and how it ended. Times are nanoseconds of a monotonic clock since the

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // The mixed part of a workload: statements that a row insert does not exercise. Each session keeps what it knows, and

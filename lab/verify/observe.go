@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 // onNodes returns a client that keeps one reader running on each data node, as long as it is one of the cluster, and

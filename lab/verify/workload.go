@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 )
 
 const errSyntax = 1064 // ER_PARSE_ERROR: a database named like a keyword

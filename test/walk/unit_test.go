@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"trireme/lab/poll"
+	"trireme/internal/base/poll"
 	"trireme/lab/testkit"
 )
 

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/lab/needs"
-	"trireme/lab/poll"
 	"trireme/lab/testkit"
 )
 

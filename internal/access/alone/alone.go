@@ -13,6 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/ask"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/base/systemd"
 )
 
@@ -156,17 +157,8 @@ func (f *follower) watch(addr string, s *source) {
 			f.log.Warn("a node does not answer", "api", addr, "error", err)
 			told = true
 		}
-		wait(f.ctx, pause)
+		_ = poll.Pause(f.ctx, pause)
 		pause = min(2*pause, mostPause)
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 )
 
 // How current servers are, nodes are asked: the questions that a node's router asks within its daemon (package node,
@@ -40,7 +41,7 @@ func (f *follower) Answered(ctx context.Context, _ string) (uint64, error) { ret
 
 // Barrier implements router.Reads. While leadership moves it waits for who leads next.
 func (f *follower) Barrier(ctx context.Context) (uint64, error) {
-	for why := error(nil); ; wait(ctx, leastPause) {
+	for why := error(nil); ; _ = poll.Pause(ctx, leastPause) {
 		v, err := f.point(ctx, api.ReadIndexQuery{})
 		switch {
 		case err == nil:
@@ -114,7 +115,7 @@ func (f *follower) askEverywhere(ctx context.Context, index uint64) (at uint64, 
 		return v.Index, err
 	})
 	if err != nil {
-		wait(ctx, leastPause)
+		_ = poll.Pause(ctx, leastPause)
 		late = api.Errorf(api.KindTimeout, "%v", err)
 	}
 	return at, late

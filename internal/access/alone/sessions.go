@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 )
 
 const (
@@ -87,7 +88,7 @@ func (f *follower) Outcome(ctx context.Context, sent router.Sent) router.Outcome
 				return router.OutcomeNotCommitted
 			}
 		}
-		wait(ctx, leastPause)
+		_ = poll.Pause(ctx, leastPause)
 	}
 	return router.OutcomeUnknown
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/ops/setup"
@@ -147,10 +148,8 @@ func (p *Plan) awaitTransactions(ctx context.Context) {
 	deadline := time.Now().Add(p.opts.TrxWait)
 	open, err := p.server.column(ctx, openTransactions)
 	for err == nil && len(open) > 0 && time.Now().Before(deadline) {
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 25*time.Millisecond) != nil {
 			return
-		case <-time.After(25 * time.Millisecond):
 		}
 		var later []string
 		later, err = p.server.column(ctx, openTransactions)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/ops/check"
 )
@@ -315,10 +316,8 @@ func sample(ctx context.Context, d time.Duration, servers []*server, f *Facts) e
 		if time.Now().After(end) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, sampleEvery) != nil {
 			return ctx.Err()
-		case <-time.After(sampleEvery):
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 )
@@ -209,10 +210,8 @@ func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 					"backup: the archive goes up to entry %d, this node has applied %d: wait for it, or go on at another node", index,
 					applied)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, archivePause) != nil {
 			return err
-		case <-time.After(archivePause):
 		}
 	}
 }
@@ -374,10 +373,8 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 			say(a.reached, nil)
 		}
 		trouble = err
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, archivePause) != nil {
 			return nil
-		case <-time.After(archivePause):
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 )
@@ -262,13 +263,11 @@ func awaitSet(ctx context.Context, s Store, set gtid.Set) (Target, error) {
 		if set.Subtract(c.Reached.GTIDs).Empty() {
 			return c.endOf(set)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, archivePause) != nil {
 			return Target{},
 				fmt.Errorf("%w: the archive did not get to transactions %s within %v: is `trireme backup --follow` running? (%s)",
 					ErrTarget,
 					set.Subtract(c.Reached.GTIDs), archiveWait, c.span())
-		case <-time.After(archivePause):
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"time"
+
+	"trireme/internal/base/poll"
 )
 
 // Retention says what Prune keeps; one field is set. One copy that can be restored is always kept.
@@ -96,10 +98,8 @@ func holdAlone(ctx context.Context, d Place) (io.Closer, error) {
 		if !errors.Is(err, ErrLocked) {
 			return alone, err
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, archivePause/10) != nil {
 			return nil, err
-		case <-time.After(archivePause / 10):
 		}
 	}
 }

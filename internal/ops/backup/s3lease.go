@@ -15,6 +15,7 @@ import (
 	"github.com/minio/minio-go/v7"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 )
 
 // lease is a lock in a bucket: an object below lock/ that its holder writes again and again. No clocks are compared.
@@ -287,10 +288,8 @@ func (s *S3) watch(name string, wait bool) (etag string, err error) {
 			s.say("%s is locked by %s; if that is dead, the lock is free in %v", s, b.Holder, s.time.stale)
 			told = true
 		}
-		select {
-		case <-s.ctx.Done():
+		if poll.Pause(s.ctx, s.time.renew/2) != nil {
 			return "", s.ctx.Err()
-		case <-time.After(s.time.renew / 2):
 		}
 	}
 }
@@ -299,10 +298,8 @@ func (s *S3) watch(name string, wait bool) (etag string, err error) {
 func (l *lease) keep(ctx context.Context, host string) {
 	defer close(l.done)
 	for {
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, l.s.time.renew) != nil {
 			return
-		case <-time.After(l.s.time.renew):
 		}
 		l.mu.Lock()
 		etag := l.etag
@@ -357,10 +354,8 @@ func (s *S3) hold(exclusive bool) (io.Closer, error) {
 		if !errors.Is(err, ErrLocked) {
 			return nil, errors.Join(err, l.Close())
 		}
-		select {
-		case <-s.ctx.Done():
+		if poll.Pause(s.ctx, s.time.renew/2) != nil {
 			return nil, errors.Join(s.ctx.Err(), l.Close())
-		case <-time.After(s.time.renew / 2):
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
@@ -567,13 +568,11 @@ func (r *run) awaitLog(ctx context.Context, b *Base) error {
 		if want != 0 && last != nil && last.Last >= want {
 			break
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, archivePause/2) != nil {
 			if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
 				return cause
 			}
 			return errors.Join(fmt.Errorf("backup: the archive did not get to entry %d within %v", want, lagLimit), asked)
-		case <-time.After(archivePause / 2):
 		}
 	}
 	c, err := Read(r.To)

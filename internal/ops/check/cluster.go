@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
 )
 
@@ -83,7 +84,7 @@ func (c *checker) members(ctx context.Context) (v api.ClusterView, members []api
 		if len(c.res.Nodes) == 0 { // the run has not begun: say it at once
 			return v, nil, err
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := poll.Pause(ctx, time.Second); err != nil {
 			return v, nil, err
 		}
 	}
@@ -177,7 +178,7 @@ func (c *checker) settle(ctx context.Context) error {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%s: %w (%v)", n.name, errLagging, settleLimit)
 			}
-			if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			if err := poll.Pause(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -202,7 +203,7 @@ func (c *checker) rest() time.Duration {
 // throttle waits as long as the share of the time wants it, and while followers lag or the leader is busy. A cluster
 // that cannot be asked is not waited for: what comes next finds out. The error is that of ctx.
 func (c *checker) throttle(ctx context.Context) error {
-	if err := sleep(ctx, c.rest()); err != nil {
+	if err := poll.Pause(ctx, c.rest()); err != nil {
 		return err
 	}
 	if time.Since(c.looked) < time.Second {
@@ -219,7 +220,7 @@ func (c *checker) throttle(ctx context.Context) error {
 			c.o.Say("waiting: %s", why)
 			said = why
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := poll.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}

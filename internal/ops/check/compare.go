@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
 )
 
@@ -189,7 +190,7 @@ func (c *checker) patiently(ctx context.Context, s span) (seen *sighting, err er
 	const attempts, polite = 8, 5
 	for i := range attempts {
 		if i > 0 {
-			if err := sleep(ctx, 40*time.Millisecond<<(i-1)); err != nil {
+			if err := poll.Pause(ctx, 40*time.Millisecond<<(i-1)); err != nil {
 				return nil, err
 			}
 		}
@@ -313,7 +314,7 @@ func (c *checker) whole(ctx context.Context, t *table) (rows uint64, err error) 
 			c.add(d)
 			return rows, nil
 		}
-		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+		if err := poll.Pause(ctx, 300*time.Millisecond); err != nil {
 			return rows, err
 		}
 	}
@@ -341,15 +342,6 @@ func (c *checker) tooMany(t *table) bool {
 		}
 	}
 	return n >= limit || len(c.res.Differences) >= maxDifferences
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 func oneLine(s gtid.Set) string { return strings.ReplaceAll(s.String(), "\n", "") }

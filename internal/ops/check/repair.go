@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 )
 
 // Repair has every node that the majority outvotes throw its data away and copy another node's, one after the other,
@@ -79,7 +80,7 @@ func reinit(ctx context.Context, o Options, name string) error {
 			last = m.State
 			o.Say("%s is %s", name, last)
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := poll.Pause(ctx, time.Second); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"trireme/internal/base/poll"
 )
 
 // checker is one run. It is used by one goroutine.
@@ -108,7 +110,7 @@ func (c *checker) again(ctx context.Context, f func() error) error {
 		}
 		c.o.Say("trying again: %v", err)
 		c.close()
-		if err := sleep(ctx, 500*time.Millisecond); err != nil {
+		if err := poll.Pause(ctx, 500*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -137,7 +139,7 @@ func (c *checker) definitions(ctx context.Context) ([]*table, error) {
 	var tables map[string]*table
 	for i := range 3 { // a statement that changes one may be under way
 		if i > 0 {
-			if err := sleep(ctx, time.Second); err != nil {
+			if err := poll.Pause(ctx, time.Second); err != nil {
 				return nil, err
 			}
 		}

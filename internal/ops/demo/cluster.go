@@ -17,6 +17,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/internal/base/poll"
 )
 
 // Limits of waits.
@@ -621,10 +622,8 @@ func pollUntil(ctx context.Context, pause time.Duration, what string, f func() e
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, max(pause, min(time.Since(began)/10, 100*time.Millisecond))) != nil {
 			return fmt.Errorf("waiting for %s: %w (last: %w)", what, ctx.Err(), err)
-		case <-time.After(max(pause, min(time.Since(began)/10, 100*time.Millisecond))):
 		}
 	}
 }

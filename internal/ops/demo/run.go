@@ -17,6 +17,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/control/dashboard"
 )
 
@@ -297,9 +298,9 @@ func (s *show) schedule(ctx context.Context) error {
 	end := time.Now().Add(s.o.Duration)
 	until := func(at time.Time) error {
 		if s.tale.enter != nil {
-			return wait(ctx, tourPause)
+			return poll.Pause(ctx, tourPause)
 		}
-		return wait(ctx, time.Until(at))
+		return poll.Pause(ctx, time.Until(at))
 	}
 	if !s.o.NoFaults && s.o.Nodes >= minimumFaults && s.o.Nodes+s.o.Loggers >= 3 {
 		start := end.Add(-s.o.Duration)
@@ -332,15 +333,6 @@ func (s *show) schedule(ctx context.Context) error {
 		return err
 	}
 	return s.tale.act(ctx, "The verdict", verdictText)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // fault kills a part of the leader, and tells what came of it.

@@ -20,6 +20,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 )
 
 // Options of a run.
@@ -284,10 +285,8 @@ func (o Options) await(ctx context.Context, before *api.MemberView) (api.Cluster
 			o.Say("waiting for %.0f s, %v at most: %s", time.Since(began).Seconds(), o.Patience, why)
 			said, saidAt = why, time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, o.Poll) != nil {
 			return v, fmt.Errorf("stopped while waiting: %s: %w", why, ctx.Err())
-		case <-time.After(o.Poll):
 		}
 	}
 }
