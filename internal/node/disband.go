@@ -195,7 +195,8 @@ func (n *Node) planLeave() (plainPlan, error) {
 }
 
 // disband carries it out. Unless the end is committed, or may be, writes open again.
-func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, wait time.Duration) (m leadership.Moved) {
+func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan,
+	wait time.Duration) (m leadership.Moved) {
 	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port,
 		Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
 	n.log.Warn("the cluster is left, on an operator's request", "term", term)

@@ -22,9 +22,9 @@
 // name in their order. With Journaled they happen in one order, any fsync confirms all before it, and a power loss
 // keeps a first part of the others: the least that ext4 does.
 //
-// The log (internal/core/raftlog) is tested with Posix. mysqld needs Journaled: 9.7 does not fsync the directory in which it
-// makes a new binary log, nor that of a new schema's directory. With Posix even a server with sync_binlog = 1 and
-// innodb_flush_log_at_trx_commit = 1 loses its last commit, or does not start: "File './binlog.000005' not found",
+// The log (internal/core/raftlog) is tested with Posix. mysqld needs Journaled: 9.7 does not fsync the directory in
+// which it makes a new binary log, nor that of a new schema's directory. With Posix even a server with sync_binlog = 1
+// and innodb_flush_log_at_trx_commit = 1 loses its last commit, or does not start: "File './binlog.000005' not found",
 // "Could not find any file associated with the tablespace ID".
 //
 // With innodb_flush_method = O_DIRECT, its default, it needs NoCache too: it does not fsync the doublewrite files then,

@@ -120,7 +120,7 @@ type holds struct {
 	w         *World
 	rnd       *rand.Rand
 	settings  *config.Cluster // nil: there was no rule yet
-	objective time.Duration   // 0: nobody is waited for
+	objective time.Duration   // 0: commits are not slowed
 	backlog   time.Duration
 }
 

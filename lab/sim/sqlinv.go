@@ -59,7 +59,7 @@ type sqlCounts struct {
 	attempts, refused, acked, unknown, reads int64 // of clients
 	opens, retires, seeds, guards            int64
 	plugged, refed                           int64 // transactions, by judgements
-	ruled, rulesOff, slowed                  int64 // looks at commits under a rule, suspensions, times that commits were slowed
+	ruled, rulesOff, slowed                  int64 // looks at commits under a rule, suspensions, slowings
 }
 
 // SQLTop makes the Tops of a cluster of data nodes: the daemon's work above consensus, with a model of mysqld. rule

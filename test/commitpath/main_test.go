@@ -22,8 +22,9 @@ func TestCommitPath(t *testing.T) {
 		folders[filepath.Dir(f)] = true
 	}
 	for _, want := range []string{
-		begin, "internal/node/lifecycle", "internal/node/ackpath", "internal/core/consensus", "internal/core/raftlog", "internal/core/dump",
-		"internal/core/ledger", "internal/mysql/mysqld", "internal/core/transport", "internal/core/ha", "internal/core/guard", "internal/access/router",
+		begin, "internal/node/lifecycle", "internal/node/ackpath", "internal/core/consensus", "internal/core/raftlog",
+		"internal/core/dump", "internal/core/ledger", "internal/mysql/mysqld", "internal/core/transport",
+		"internal/core/ha", "internal/core/guard", "internal/access/router",
 	} {
 		if !folders[want] {
 			t.Errorf("%s is not on the commit path", want)

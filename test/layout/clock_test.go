@@ -49,8 +49,8 @@ var wallClock = map[string]string{
 func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
-	for _, dir := range []string{"core/consensus", "core/ha", "core/guard", "node", "node/ackpath", "node/certs", "node/gossip",
-		"node/leadership", "node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
+	for _, dir := range []string{"core/consensus", "core/ha", "core/guard", "node", "node/ackpath", "node/certs",
+		"node/gossip", "node/leadership", "node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

@@ -321,7 +321,8 @@ func unknownPaths(root, text string) (unknown []string, named int) {
 		var known bool
 		if first, _, _ := strings.Cut(span, "/"); spanPath.MatchString(span) {
 			isGo := strings.HasSuffix(span, ".go")
-			if first == "bin" || !isGo && (first == "mysql" && !matches(root, "internal/mysql/"+span[len("mysql/"):]) || !isFolder(root, first)) {
+			if first == "bin" || !isGo && (first == "mysql" && !matches(root, "internal/mysql/"+span[len("mysql/"):]) ||
+				!isFolder(root, first)) {
 				continue // a node's directory, what make builds, or no path at all
 			}
 			known = matches(root, span) || matches(root, "internal/"+span)

@@ -217,8 +217,8 @@ func withoutFiller(text string) string {
 
 // TestMysqlbinlogRefusesEncrypted: it says what the file is, instead of printing nothing.
 func TestMysqlbinlogRefusesEncrypted(t *testing.T) {
-	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "core", "raftlog", "testdata",
-		"encrypted", "v1", "0000000000000001.log")).CombinedOutput()
+	out, err := exec.Command(needs.Tool(t, "mysqlbinlog"), filepath.Join("..", "..", "internal", "core", "raftlog",
+		"testdata", "encrypted", "v1", "0000000000000001.log")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "encrypted") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -55,8 +55,8 @@ func (c *cluster) says(n *demo.Node, code int, args string, want ...string) stri
 }
 
 // stays checks that a command changed nothing: the same node leads in the same term. In one term there is no other
-// leader, but a node that was stopped until now has not heard of it again, and a switchover that has failed opens writes
-// in a moment.
+// leader, but a node that was stopped until now has not heard of it again, and a switchover that has failed opens
+// writes in a moment.
 func (c *cluster) stays(before api.ClusterView) {
 	c.t.Helper()
 	eventually(c.t, steerLimit, before.Leader+" leads", func() error {

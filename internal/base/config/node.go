@@ -269,7 +269,8 @@ func (n Node) Member(id uint64, role string) Member {
 	return m
 }
 
-// Files and folders of a node's directory. internal/base/pki and internal/mysql/mysqld own what is below TLSDir and MySQLDir.
+// Files and folders of a node's directory. internal/base/pki and internal/mysql/mysqld own what is below TLSDir and
+// MySQLDir.
 func (n Node) IdentityFile() string { return filepath.Join(n.Dir, IdentityName) }
 func (n Node) ClusterFile() string  { return filepath.Join(n.Dir, ClusterName) }
 func (n Node) SecretsFile() string  { return filepath.Join(n.Dir, SecretsName) }

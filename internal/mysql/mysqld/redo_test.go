@@ -292,8 +292,8 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 		t.Helper()
 		return endOf(t, must[[]redoFile](t)(cfg.redoFiles()))
 	}
-	// What this test takes away of the log, no page on disk may have, and InnoDB writes pages when it likes: so all of that
-	// in one moment. It returns where the log ended before, and where it ends then.
+	// What this test takes away of the log, no page on disk may have, and InnoDB writes pages when it likes: so all of
+	// that in one moment. It returns where the log ended before, and where it ends then.
 	die := func(fill string, rows int) (flushed, last uint64) {
 		t.Helper()
 		flushed = end()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -150,10 +151,7 @@ func (l *Leadership) awaitForced(ctx context.Context, to, term uint64) uint64 {
 		case v.Raft.Leader == to:
 			limit = max(limit, now()+time.Second) // it has yet to apply its log
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(forcePoll):
-		}
+		_ = poll.Pause(ctx, forcePoll)
 	}
 	return 0
 }

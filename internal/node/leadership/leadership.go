@@ -1,6 +1,6 @@
 // Package leadership is how leadership comes to a member, and how somebody moves it on purpose. It has the one account
-// of that: whether this member can prove that it leads, what an operator has asked for, what was tried,
-// and whom an order or the leader before has told to lead.
+// of that: whether this member can prove that it leads, what an operator has asked for, what was tried, and whom an
+// order or the leader before has told to lead.
 //
 //	switchover       Ask -> ha.Decide -> Begin, Take -> (the node moves it) -> End
 //	handing over     ha.Decide -> Begin -> HandOver: writes were not opened yet
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -185,10 +186,8 @@ func (l *Leadership) AwaitLease(ctx context.Context, patience time.Duration) err
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !l.host.Raft().HoldsLease() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("leadership could not be proven within %v: %w", patience, ctx.Err())
-		case <-time.After(time.Millisecond):
+		if err := poll.Pause(ctx, time.Millisecond); err != nil {
+			return fmt.Errorf("leadership could not be proven within %v: %w", patience, err)
 		}
 	}
 	return nil

@@ -89,8 +89,8 @@ func (s *Serving) Stop() { s.phase = ha.PhaseFencing }
 func (s *Serving) End() { *s = Serving{} }
 
 // Run notes the promotion or switchover under way: what cancels it, for a fence, and what is closed when it has ended.
-// A promotion whose writes are open may still start events when a switchover begins: a fence cancels both, and before is
-// closed when the promotion has ended, which must be before done is closed; nil: there is none.
+// A promotion whose writes are open may still start events when a switchover begins: a fence cancels both, and before
+// is closed when the promotion has ended, which must be before done is closed; nil: no promotion goes on.
 func (s *Serving) Run(cancel context.CancelFunc, done chan struct{}) (before <-chan struct{}) {
 	if last, ended := s.cancel, s.done; ended != nil {
 		select {
