@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 source scripts/packages.sh
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
-# Above consensus and beside packages lifecycle and ackpath the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the
+# Above consensus and beside packages lifecycle, ackpath and leadership the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the
 # same way (copied). What the daemon's own code does of S1, S4 and S5 is seen on real servers only.
 catchers='
 mutant_s1       | ./lab/sim                  | TestSQLCampaign                    | short
@@ -171,7 +171,7 @@ if [[ -n $write ]]; then
 
 Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were broken? Each rule is broken on purpose, at one place in the code
 (\`internal/base/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
-mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus, but for packages lifecycle and ackpath, and breaks the rule in the same way. Such a row shows
+mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus, but for packages lifecycle, ackpath and leadership, and breaks the rule in the same way. Such a row shows
 that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
 
 This page is written by

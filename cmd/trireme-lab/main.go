@@ -16,6 +16,10 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/ops/cli"
+	"trireme/lab/child"
+	"trireme/lab/faultfs"
+	"trireme/lab/tpcc"
+	"trireme/lab/wan"
 )
 
 const (
@@ -57,7 +61,11 @@ func usagef(format string, args ...any) *api.Error { return api.Errorf(api.KindU
 
 func printJSON(w io.Writer, v any) error { return cli.PrintJSON(w, v) }
 
+// roles are those of the processes that benchmarks and campaigns start.
+var roles = []child.Role{wan.Forwarder, faultfs.Server, tpcc.Generator}
+
 func main() {
+	child.Main(roles...)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

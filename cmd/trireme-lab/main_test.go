@@ -11,10 +11,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"trireme/internal/ops/cli"
+	"trireme/lab/child"
 	"trireme/lab/testkit/script"
 )
 
-func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){program: main}) }
+func TestMain(m *testing.M) {
+	child.Main(roles...)
+	testscript.Main(m, map[string]func(){program: main})
+}
 
 // TestScripts runs testdata/script.
 func TestScripts(t *testing.T) {

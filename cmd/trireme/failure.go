@@ -3,7 +3,7 @@ package main
 import (
 	"syscall"
 
-	"trireme/internal/access/alone"
+	"trireme/internal/access/standalone"
 	"trireme/internal/api"
 	"trireme/internal/base/pki"
 	"trireme/internal/core/raftlog"
@@ -20,7 +20,7 @@ func usagef(format string, args ...any) *api.Error { return api.Errorf(api.KindU
 // kindsOf are the kinds of the errors of what the command line does by itself.
 var kindsOf = []cli.KindOf{
 	{node.ErrFinal, api.KindFinal}, // first: it may wrap one of the others
-	{alone.ErrFiles, api.KindFinal},
+	{standalone.ErrFiles, api.KindFinal},
 	{backup.ErrCorrupt, api.KindCorrupt},
 	{raftlog.ErrCorrupt, api.KindCorrupt},
 	{backup.ErrMissing, api.KindMissing},

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/base/durable"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
 	"trireme/internal/ops/cli"
 )
 
@@ -78,16 +78,17 @@ func (c *logKeyCmd) Run(e *env) error {
 	return nil
 }
 
-// path of the log itself. It looks for the log's state file only to word the most common mistake well.
-func (d logDir) path() (string, error) {
+// open finds the log itself, and its keys. It looks for the log's state file only to word the most common mistake well.
+func (d logDir) open(e *env) (string, *raftlog.Keys, error) {
 	for _, dir := range []string{config.Node{Dir: d.Dir}.RaftDir(), d.Dir} {
 		if _, err := os.Stat(filepath.Join(dir, "state")); err == nil {
-			return dir, nil
+			keys, err := d.keys(e)
+			return dir, keys, err
 		} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return "", err
+			return "", nil, err
 		}
 	}
-	return "", fmt.Errorf("%s holds no raft log; give the directory of a node, or the raft directory in it", d.Dir)
+	return "", nil, fmt.Errorf("%s holds no raft log; give the directory of a node, or the raft directory in it", d.Dir)
 }
 
 type logDumpCmd struct {
@@ -106,24 +107,73 @@ func (c *logDumpCmd) Run(e *env) error {
 	if c.Events && c.JSON {
 		return usagef("--events and --json exclude each other: mysqlbinlog reads a segment and knows its events best")
 	}
-	dir, err := c.path()
-	if err != nil {
-		return err
-	}
-	keys, err := c.keys(e)
+	dir, keys, err := c.open(e)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(e.out, 64<<10)
+	show, enc := func(e *raftlog.EntryInfo) error { return c.line(w, e) }, json.NewEncoder(w)
 	if c.JSON {
-		err = c.objects(w, dir, keys)
-	} else {
-		err = raftlog.Dump(w, nil, dir, raftlog.DumpOptions{From: c.From, To: c.To, Events: c.Events, Keys: keys})
+		show = func(e *raftlog.EntryInfo) error { return enc.Encode(logObject(e)) }
 	}
-	if flushErr := w.Flush(); err == nil {
+	errEnough := errors.New("that was the last one")
+	err = raftlog.Walk(nil, dir, keys, func(e *raftlog.EntryInfo) error {
+		if c.To != 0 && e.Index > c.To {
+			return errEnough
+		}
+		if e.Index < c.From {
+			return nil
+		}
+		return show(e)
+	})
+	if flushErr := w.Flush(); err == nil || err == errEnough {
 		err = flushErr
 	}
 	return err
+}
+
+// line prints an entry, and with --events a line for each of its events:
+//
+//	41  term 3  trx  node 1 incarnation 12  binlog.000001:4711..9803  1746 bytes  unfinished  3e11…:17-19
+func (c *logDumpCmd) line(w *bufio.Writer, e *raftlog.EntryInfo) error {
+	kind, m := entryKind(e), e.Meta
+	fmt.Fprintf(w, "%d\tterm %d\t%s", e.Index, e.Term, kind)
+	if m != nil {
+		fmt.Fprintf(w, "\tnode %d incarnation %d\t%v..%d:%d\t%d bytes", m.Node, m.Incarnation, m.Start, m.End.File, m.End.Off,
+			len(e.Events))
+		for _, f := range []struct {
+			is   bool
+			name string
+		}{{m.Flags&raftlog.FlagContinues != 0, "continues"}, {m.Flags&raftlog.FlagUnfinished != 0, "unfinished"},
+			{m.Flags&raftlog.FlagSpecial != 0, "special"}, {e.Aborts, "aborts"}} {
+			if f.is {
+				fmt.Fprint(w, "\t", f.name)
+			}
+		}
+		for _, r := range m.GTIDs {
+			fmt.Fprint(w, "\t", r)
+		}
+	} else if len(e.Data) > 0 {
+		fmt.Fprintf(w, "\t%d bytes", len(e.Data))
+	}
+	if _, err := fmt.Fprintf(w, "\t%s:%d\n", e.File, e.Offset); err != nil || !c.Events || m == nil ||
+		m.Kind == raftlog.Settings {
+		return err
+	}
+	for events := e.Events; len(events) > 0; {
+		h, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			_, err = fmt.Fprintf(w, "\t%d bytes that are no event: %v\n", len(events), err)
+			return err
+		}
+		note := ""
+		if err := binlog.VerifyChecksum(ev); err != nil {
+			note = "  " + err.Error()
+		}
+		fmt.Fprintf(w, "\t%v\t%d bytes\tend %d%s\n", h.Type, h.EventSize, h.LogPos, note)
+		events = rest
+	}
+	return nil
 }
 
 // logEntry is one entry as --json prints it.
@@ -142,36 +192,24 @@ type logEntry struct {
 	Offset      int64    `json:"offset"`
 }
 
-// objects prints the entries as JSON.
-func (c *logDumpCmd) objects(w io.Writer, dir string, keys *raftlog.Keys) error {
-	enc := json.NewEncoder(w)
-	errEnough := errors.New("that was the last one")
-	err := raftlog.Walk(nil, dir, keys, func(e *raftlog.EntryInfo) error {
-		if e.Index < c.From {
-			return nil
+func logObject(e *raftlog.EntryInfo) *logEntry {
+	o := &logEntry{Index: e.Index, Term: e.Term, Kind: entryKind(e), Bytes: len(e.Data), File: e.File, Offset: e.Offset}
+	if m := e.Meta; m != nil {
+		o.Bytes, o.Node, o.Incarnation = len(e.Events), m.Node, m.Incarnation
+		o.Start, o.End, o.Unfinished = m.Start.String(), m.End.String(), m.Flags&raftlog.FlagUnfinished != 0
+		for _, g := range m.GTIDs {
+			o.GTIDs = append(o.GTIDs, g.String())
 		}
-		if c.To != 0 && e.Index > c.To {
-			return errEnough
-		}
-		o := logEntry{Index: e.Index, Term: e.Term, Kind: entryKind(e), Bytes: len(e.Data), File: e.File, Offset: e.Offset}
-		if m := e.Meta; m != nil {
-			o.Kind, o.Bytes, o.Node, o.Incarnation = m.Kind.String(), len(e.Events), m.Node, m.Incarnation
-			o.Start, o.End, o.Unfinished = m.Start.String(), m.End.String(), m.Flags&raftlog.FlagUnfinished != 0
-			for _, g := range m.GTIDs {
-				o.GTIDs = append(o.GTIDs, g.String())
-			}
-		}
-		return enc.Encode(o)
-	})
-	if err == errEnough {
-		return nil
 	}
-	return err
+	return o
 }
 
-// entryKind of one that is not Trireme's own: raft's, such as a change of the membership.
+// entryKind is one of Trireme's own, or raft's, such as a change of the membership.
 func entryKind(e *raftlog.EntryInfo) string {
-	if len(e.Data) == 0 && e.Meta == nil {
+	switch {
+	case e.Meta != nil:
+		return e.Meta.Kind.String()
+	case len(e.Data) == 0:
 		return "empty"
 	}
 	return strings.ToLower(strings.TrimPrefix(e.Type.String(), "Entry"))
@@ -184,11 +222,7 @@ type logVerifyCmd struct {
 
 // Run prints the report, also that of a damaged log as far as it could be read.
 func (c *logVerifyCmd) Run(e *env) error {
-	dir, err := c.path()
-	if err != nil {
-		return err
-	}
-	keys, err := c.keys(e)
+	dir, keys, err := c.open(e)
 	if err != nil {
 		return err
 	}

@@ -13,21 +13,26 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/binlog"
 )
 
-// TestLogDumpObjects: one object for each entry of the range, in order.
-func TestLogDumpObjects(t *testing.T) {
+// TestLogDump: one line or object for each entry of the range, in order.
+func TestLogDump(t *testing.T) {
 	dir := t.TempDir()
 	l, err := raftlog.Open(raftlog.Options{Dir: dir, SegmentBytes: 1 << 20, CacheBytes: 1 << 20, Cluster: 5, NodeID: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 3}
+	m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 3, Start: raftlog.Pos{File: 1, Off: 4},
+		End: raftlog.Pos{File: 1, Off: 4}}
+	piece := m
+	piece.Kind, piece.Flags, piece.End.Off = raftlog.Trx, raftlog.FlagUnfinished, 31
+	events := binlog.AppendEvent(nil, binlog.Header{Type: binlog.TypeXID}, make([]byte, 8))
 	var entries []*raftpb.Entry
-	for i, data := range [][]byte{nil, raftlog.AppendMeta(nil, &m), nil} {
+	for i, data := range [][]byte{nil, raftlog.AppendMeta(nil, &m), append(raftlog.AppendMeta(nil, &piece), events...)} {
 		entries = append(entries, &raftpb.Entry{Index: new(uint64(i + 1)), Term: new(uint64(2)), Data: data})
 	}
-	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(2))}), l.AppendSync(entries)); err != nil {
+	if err := errors.Join(l.SetHardState(&raftpb.HardState{Term: new(uint64(2))}), l.Append(entries), l.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -51,6 +56,20 @@ func TestLogDumpObjects(t *testing.T) {
 	}
 	if dec.More() {
 		t.Errorf("more than was asked for: %s", out.String())
+	}
+	out.Reset()
+	if code := run([]string{"log", "dump", dir, "--events", "--from", "2"}, nil, &out, io.Discard); code != exitDone {
+		t.Fatal(code, out.String())
+	}
+	const file = "0000000000000001.log:"
+	for _, want := range []string{"2\tterm 2\tbarrier\tnode 1 incarnation 3\tbinlog.000001:4..1:4\t0 bytes\t" + file,
+		"3\tterm 2\ttrx\tnode 1 incarnation 3\tbinlog.000001:4..1:31\t31 bytes\tunfinished\t" + file, "\tXid\t31 bytes\t"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in %q", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "empty") {
+		t.Errorf("entry 1 is printed: %q", out.String())
 	}
 }
 

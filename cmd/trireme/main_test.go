@@ -384,7 +384,7 @@ func (f *fake) Switchover(_ context.Context, req api.SwitchoverRequest) (api.Swi
 	}
 	return api.SwitchoverResult{From: "n1", To: "n2", Term: 8, DryRun: req.DryRun, WriteGapMS: 21.4, TiedSessions: tied,
 		OpenTransactions: open, OpenCount: 3 * len(open), Candidates: []api.Candidate{
-			{Name: "n2", Eligible: true, Reason: "0 entries behind"}, {Name: "n3", Reason: "it is a logger"},
+			{Name: "n2", Eligible: true, Reason: "0 entries to apply"}, {Name: "n3", Reason: "it is a logger"},
 		}}, nil
 }
 

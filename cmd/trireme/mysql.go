@@ -81,9 +81,9 @@ func readOnlyText(name, leader string) string {
 // mysqlClient is the client of the MySQL that the node runs, or the one on PATH.
 func mysqlClient(ctx context.Context, server string) (string, error) {
 	if bin, err := mysqld.Find(ctx, server); err == nil {
-		beside := filepath.Join(filepath.Dir(bin.Path), "mysql")
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
+		sibling := filepath.Join(filepath.Dir(bin.Path), "mysql")
+		if _, err := os.Stat(sibling); err == nil {
+			return sibling, nil
 		}
 	}
 	path, err := exec.LookPath("mysql")

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"trireme/internal/access/alone"
+	"trireme/internal/access/standalone"
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 )
@@ -21,9 +21,9 @@ func (c *routerCmd) Run(e *env) error {
 	if c.JSON && !c.Check {
 		return usagef("--json goes with --check: a router that runs prints its log")
 	}
-	cfg, err := config.LoadAlone(c.Config)
+	cfg, err := config.LoadStandalone(c.Config)
 	if err == nil && c.Check {
-		err = alone.CheckFiles(c.Config, cfg)
+		err = standalone.CheckFiles(c.Config, cfg)
 	}
 	switch {
 	case err != nil && c.Check:
@@ -40,8 +40,8 @@ func (c *routerCmd) Run(e *env) error {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Log.Level)); err != nil {
-		return fmt.Errorf("log.level: %w", err) // LoadAlone has checked it
+		return fmt.Errorf("log.level: %w", err) // LoadStandalone has checked it
 	}
 	ignoreHangup()
-	return alone.Run(e.ctx, cfg, slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level})))
+	return standalone.Run(e.ctx, cfg, slog.New(slog.NewTextHandler(e.errOut, &slog.HandlerOptions{Level: level})))
 }

@@ -15,7 +15,7 @@ func TestStatusShowsCommitRules(t *testing.T) {
 			{Rule: "must_ack.n2"},
 			{Rule: "must_ack.n3", Suspended: true, Since: &at, Why: "n3: not heard of for 12.0 s", Waiting: 4,
 				WaitingSeconds: 10},
-			{Rule: "commit_zones=2", Waiting: 3, WaitingSeconds: 2.5, Why: "n2: 7 entries behind in zone b"}}},
+			{Rule: "commit_zones=2", Waiting: 3, WaitingSeconds: 2.5, Why: "n2: 7 entries missing in zone b"}}},
 		Zones: []api.ZoneView{{Zone: "a", Leader: true, Text: "loss of a"}, {Zone: "b", Warning: true, Text: "loss of b"},
 			{Zone: "c", Text: "loss of c"}}}
 	var b strings.Builder
@@ -23,7 +23,7 @@ func TestStatusShowsCommitRules(t *testing.T) {
 	for _, want := range []string{
 		"commits are acknowledged with must_ack.n2 must_ack.n3 commit_zones=2; suspended after 10s\n",
 		"must_ack.n3 is SUSPENDED since ", "(n3: not heard of for 12.0 s)",
-		"COMMITS WAIT for commit_zones=2, the oldest for 2.5 s (n2: 7 entries behind in zone b)\n",
+		"COMMITS WAIT for commit_zones=2, the oldest for 2.5 s (n2: 7 entries missing in zone b)\n",
 		"\nloss of a\n", "\nWARNING: loss of b\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())

@@ -16,9 +16,14 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/base/pki"
+	"trireme/lab/child"
+	"trireme/lab/wan"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder)
+	goleak.VerifyTestMain(m)
+}
 
 const operatorToken = "the-operator"
 

@@ -56,11 +56,11 @@ func TestRouters(t *testing.T) {
 		}
 		return c, leave
 	}
-	for _, nobody := range [][2]string{{"", "r0"}, {"guessed", "r0"}, {"the-old", "r0"}, {"the-viewers", ""},
+	for _, stranger := range [][2]string{{"", "r0"}, {"guessed", "r0"}, {"the-old", "r0"}, {"the-viewers", ""},
 		{"the-viewers", strings.Repeat("r", maxRouterName+1)}} {
-		follow(nobody[0], nobody[1])
+		follow(stranger[0], stranger[1])
 		if routers.Any() || !routers.AllQuiet(5) {
-			t.Errorf("%q is waited for", nobody)
+			t.Errorf("%q is waited for", stranger)
 		}
 	}
 	one, leaveOne := follow("the-viewers", "r1")

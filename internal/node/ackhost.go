@@ -52,6 +52,6 @@ func (h ackHost) RuleChanged(kind string, term, commit uint64, text string) {
 	n.gossip.Publish()
 }
 
-func (h ackHost) WakeLoop() { h.n.poke() }
+func (h ackHost) WakeLoop() { h.n.wakeLoop() }
 
 func (h ackHost) Fail(err error) { h.n.fail(err) }

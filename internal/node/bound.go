@@ -37,24 +37,24 @@ func takesPart(st *consensus.Status, m config.Member) bool {
 	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
 }
 
-// keepers is everybody as this node knows them. For purge only.
-func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
+// retainers is everybody as this node knows them. For purge only.
+func (n *Node) retainers(st *consensus.Status) []ledger.LogRetainer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var all []ledger.Keeper
+	var all []ledger.LogRetainer
 	for _, m := range n.Settings().Members {
 		if !takesPart(st, m) {
 			continue
 		}
-		k := ledger.Keeper{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
+		k := ledger.LogRetainer{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
 		p := n.gossip.Peers()[m.ID]
 		switch {
 		case m.ID == n.id.ID:
 			k.Live, k.Keep = true, n.lives.KeepFrom()
 			if _, ready := n.readyLocked(); ready {
-				n.readyAt = now()
+				n.purging.readyAt = now()
 			}
-			k.Ready = n.readyAt > 0 && now()-n.readyAt < ownGrace
+			k.Ready = n.purging.readyAt > 0 && now()-n.purging.readyAt < ownGrace
 			if !k.Data {
 				k.Keep = st.Commit
 			}
@@ -74,12 +74,12 @@ func (n *Node) keepers(st *consensus.Status) []ledger.Keeper {
 // noteBound.
 func (n *Node) purge(context.Context) {
 	st := n.cons.Status()
-	all, m := n.keepers(&st), membershipOf(&st)
+	all, m := n.retainers(&st), membershipOf(&st)
 	limit, why := n.logBound()
 	safe, pin := ledger.PurgePoint(st.Commit, m, all)
 	n.purgeTo(min(int64(n.cfg.Raft.LogMax), limit), safe)
 	if safe > 0 {
-		n.givenUp = ""
+		n.purging.givenUp = ""
 	}
 	if n.rlog.Size() > limit {
 		var given []string
@@ -92,10 +92,10 @@ func (n *Node) purge(context.Context) {
 
 // noteGivenUp tells once of those that are away that they will be seeded.
 func (n *Node) noteGivenUp(names, why string, index uint64) {
-	if names == n.givenUp {
+	if names == n.purging.givenUp {
 		return
 	}
-	n.givenUp = names
+	n.purging.givenUp = names
 	n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names,
 		"bound", why)
 	n.history.add(n.event("purge", index,
@@ -166,7 +166,7 @@ func (n *Node) noteBound(limit int64, why, pin string) {
 	default:
 		return
 	}
-	n.poke()
+	n.wakeLoop()
 }
 
 // refusedLocked says why the leader takes no writes although it has a majority: more of the voters' logs have come to

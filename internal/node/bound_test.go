@@ -80,7 +80,7 @@ func TestKeeperThatJoins(t *testing.T) {
 		n := learnerNode(t)
 		n.Settings().Members[1].Pending = true
 		got := false
-		for _, k := range n.keepers(&tt.st) {
+		for _, k := range n.retainers(&tt.st) {
 			got = got || k.ID == 2
 		}
 		if got != tt.want {
@@ -93,15 +93,15 @@ func TestKeeperThatJoins(t *testing.T) {
 func TestOwnRestart(t *testing.T) {
 	n := learnerNode(t)
 	st := consensus.Status{Voters: []uint64{1, 2}}
-	own := func() ledger.Keeper { return n.keepers(&st)[0] }
+	own := func() ledger.LogRetainer { return n.retainers(&st)[0] }
 	if k := own(); k.ID != 1 || k.Ready {
 		t.Errorf("never ready: %+v", k)
 	}
-	n.readyAt = now()
+	n.purging.readyAt = now()
 	if !own().Ready {
 		t.Error("not ready since now: its needs do not count")
 	}
-	n.readyAt = now() - ownGrace
+	n.purging.readyAt = now() - ownGrace
 	if own().Ready {
 		t.Error("not ready for a minute: its needs count")
 	}

@@ -41,14 +41,14 @@ func (n *Node) delayedLocked() string {
 
 // openGate makes the gate as settings and node.json want it.
 func (n *Node) openGate() {
-	n.late = newGate()
-	n.late.order = n.local.get().Hold
-	n.late.set(n.delayLocked())
+	n.applyDelay = newGate()
+	n.applyDelay.order = n.local.get().Hold
+	n.applyDelay.set(n.delayLocked())
 }
 
-// tendDelay follows new settings. An order ends with the delay.
-func (n *Node) tendDelay() {
-	if n.late == nil {
+// updateDelay follows new settings. An order ends with the delay.
+func (n *Node) updateDelay() {
+	if n.applyDelay == nil {
 		return // a node that is being put together
 	}
 	n.mu.Lock()
@@ -60,14 +60,14 @@ func (n *Node) tendDelay() {
 			return
 		}
 	}
-	if n.late.set(d) && n.feed != nil {
+	if n.applyDelay.set(d) && n.feed != nil {
 		n.feed.Again()
 	}
 }
 
 // command has the gate follow an order, nil for none, that is on disk.
 func (n *Node) command(o *holdOrder, check func() error) error {
-	return n.late.command(o, func() error {
+	return n.applyDelay.command(o, func() error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 		o = &holdOrder{Kind: api.OrderStopAfter}
 		// where it stands is a transaction, so that a restart, which may give mysqld less, leads there again
 		check = func() error {
-			if last := n.late.last; !last.IsZero() {
+			if last := n.applyDelay.last; !last.IsZero() {
 				o.GTID = last.String()
 			}
 			return nil
@@ -171,7 +171,7 @@ func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) 
 		return res, api.Errorf(api.KindInvalid, "%q is no order to a delayed learner", req.Order)
 	}
 	err = n.command(o, func() error {
-		if n.late.delay == 0 { // the settings change just now
+		if n.applyDelay.delay == 0 { // the settings change just now
 			return n.notDelayed()
 		}
 		return check()
@@ -203,10 +203,10 @@ func (n *Node) delayResult() (api.DelayResult, error) {
 func (n *Node) mayStopAt(id gtid.GTID) error {
 	_, committed := n.led.Snapshot()
 	switch {
-	case !n.late.begun:
+	case !n.applyDelay.begun:
 		return api.Errorf(api.KindNotReady, "mysqld of %s is not fed yet", n.id.Name).
 			With("`trireme delay %s --hold` makes sure that nothing is applied; then try again", n.id.Name)
-	case n.late.handed.Contains(id):
+	case n.applyDelay.handed.Contains(id):
 		return api.Errorf(api.KindConflict, "mysqld of %s has %s already", n.id.Name, id).
 			With("what it did can be undone from a backup only: trireme restore")
 	case !committed.Contains(id):
@@ -223,7 +223,7 @@ func (n *Node) delayViewLocked() *api.DelayView {
 	if s := n.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {
 		executed = s.Life().Executed()
 	}
-	v := n.late.view(executed)
+	v := n.applyDelay.view(executed)
 	if v != nil && !n.srv.backlog.Since.IsZero() {
 		v.BehindSeconds = time.Since(n.srv.backlog.Committed).Seconds()
 		v.BehindBytes = uint64(n.srv.backlog.Bytes)

@@ -13,6 +13,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
@@ -34,11 +35,11 @@ import (
 // Requests between daemons, of an end of the cluster.
 var (
 	// reqHoldings is answered with gtid_executed, once the index is applied.
-	reqHoldings = transport.Kind[awaitApplied, string]{Number: 48}
+	reqHoldings = transport.Kind[leadership.Applied, string]{Number: 48}
 	// reqPlain is answered when the server is ready to be a plain one.
 	reqPlain = transport.Kind[plainOrder, transport.None]{Number: 49, StrictBody: true}
-	// reqStay: the cluster goes on.
-	reqStay = transport.Kind[transport.None, transport.None]{Number: 50}
+	// reqCancelLeave: the cluster goes on.
+	reqCancelLeave = transport.Kind[transport.None, transport.None]{Number: 50}
 )
 
 // Limits of an end of the cluster.
@@ -136,7 +137,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	n.lives.Change((*lifecycle.Status).HandOver)
 	outcome := make(chan leadership.Moved, 1)
 	asker := api.AskedBy(ctx)
-	n.serveTaskLocked(disbandLimit+wait, func(ctx context.Context) {
+	n.serveTaskLocked(func(ctx context.Context) {
 		outcome <- n.disband(api.AskedAs(ctx, asker), l, term, p, wait)
 	})
 	n.mu.Unlock()
@@ -197,25 +198,24 @@ func (n *Node) planLeave() (plainPlan, error) {
 // disband carries it out. Unless the end is committed, or may be, writes open again.
 func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan,
 	wait time.Duration) (m leadership.Moved) {
+	limited, cancel := context.WithTimeout(ctx, disbandLimit+wait)
+	defer cancel()
 	order := plainOrder{Source: n.id.Name, Host: n.cfg.MySQLHost(), Port: n.cfg.MySQL.Port,
 		Account: mysqld.Account{User: plainAccount, Password: config.NewToken()}}
 	n.log.Warn("the cluster is left, on an operator's request", "term", term)
-	if m.Err = l.Admin().MakeReplAccount(ctx, order.Account); m.Err == nil {
-		m.Err = n.prepareAll(ctx, l, term, p, order, wait, &m)
+	if m.Err = l.Admin().MakeReplAccount(limited, order.Account); m.Err == nil {
+		m = n.prepareAll(limited, l, term, p, order, wait)
 	}
 	if m.Err == nil {
-		if m.Err = n.commitEnd(ctx, term); m.Err == nil {
+		var unsure bool
+		if unsure, m.Err = n.commitEnd(limited, term); m.Err == nil {
 			n.history.add(n.askedEvent(ctx, "leave", 0, "the cluster is left: "+n.id.Name+
 				"'s server is the source of the others"))
 			return m
 		}
 		// It may come into force still: then nothing may have been written after it.
-		if e, ok := errors.AsType[*api.Error](m.Err); !ok || e.Kind != api.KindNoLeader {
-			n.mu.Lock()
-			if s := n.lives.Status(); s.HandsOver(l) {
-				n.fenceLocked("whether the cluster has ended is not known: " + m.Err.Error())
-			}
-			n.mu.Unlock()
+		if unsure {
+			leaderHost{n}.FenceHandover(l, "whether the cluster has ended is not known: "+m.Err.Error())
 			return m
 		}
 	}
@@ -225,10 +225,10 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		n.task(func(ctx context.Context) {
 			sctx, cancel := context.WithTimeout(ctx, plainPatience)
 			defer cancel()
-			_, _ = reqStay.Ask(sctx, n.tr, id, transport.None{}) // one that does not hear it goes back by itself
+			_, _ = reqCancelLeave.Ask(sctx, n.tr, id, transport.None{}) // one that does not hear it goes back by itself
 		})
 	}
-	n.reopen(l, term, false)
+	_ = n.leader(l, term).Reopen(ctx) // else this node is fenced, and the cluster goes on with another leader
 	n.task(func(ctx context.Context) {
 		if err := l.Admin().DropReplAccount(ctx, plainAccount); err != nil {
 			n.log.Warn("the account of plain replicas is left", "user", plainAccount, "err", err)
@@ -239,19 +239,20 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 
 // prepareAll closes writes and makes every server ready to be a plain one.
 func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan, order plainOrder,
-	wait time.Duration, m *leadership.Moved) error {
-	if err := n.checkNonePrepared(ctx, l); err != nil {
-		return err
+	wait time.Duration) (m leadership.Moved) {
+	if m.Err = n.checkNonePrepared(ctx, l); m.Err != nil {
+		return m
 	}
-	if wait > 0 {
-		n.awaitTransactions(ctx, l, wait)
+	m = n.leadership.Close(ctx, n.leader(l, term), term, gossip.Leave{Cause: "the cluster is left"}, wait)
+	if m.Err == nil {
+		m.Err = n.prepareClosed(ctx, l, term, p, order)
 	}
-	n.beginClosing(func() gossip.Leave { return gossip.Leave{Cause: "the cluster is left"} })
-	n.routes()
-	n.gossip.Broadcast()
-	if err := n.closeWrites(ctx, l, term, m); err != nil {
-		return err
-	}
+	return m
+}
+
+// prepareClosed is the part with writes closed.
+func (n *Node) prepareClosed(ctx context.Context, l *lifecycle.Life, term uint64, p plainPlan,
+	order plainOrder) error {
 	if err := n.checkNonePrepared(ctx, l); err != nil {
 		return err
 	}
@@ -324,7 +325,7 @@ func (n *Node) holdings(ctx context.Context, l *lifecycle.Life, term uint64, pee
 	for _, id := range peers {
 		rctx, cancel := context.WithTimeout(ctx, plainPatience)
 		text, err := reqHoldings.Ask(rctx, n.tr, id,
-			awaitApplied{Index: index, Patience: targetPatience, Term: term})
+			leadership.Applied{Index: index, Patience: leadership.TargetPatience, Term: term})
 		cancel()
 		if err != nil {
 			return gtid.Set{}, fmt.Errorf("%s: %w", n.memberName(id), err)
@@ -339,7 +340,7 @@ func (n *Node) holdings(ctx context.Context, l *lifecycle.Life, term uint64, pee
 }
 
 // holdingsHere answers reqHoldings.
-func (n *Node) holdingsHere(ctx context.Context, from uint64, r awaitApplied) (string, error) {
+func (n *Node) holdingsHere(ctx context.Context, from uint64, r leadership.Applied) (string, error) {
 	if err := n.awaitAppliedHere(ctx, from, r); err != nil {
 		return "", err
 	}
@@ -422,10 +423,8 @@ func (n *Node) awaitSaved(ctx context.Context, l *lifecycle.Life) error {
 				"a restart would forget that %d transactions were executed, XA PREPAREs as a rule: restart its daemon, "+
 					"which records them permanently, and try again", lost.Count())
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
+		if err := poll.Pause(ctx, 50*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -466,7 +465,7 @@ func (n *Node) stay() {
 	n.mu.Lock()
 	n.stayLocked()
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
 }
 
 // stayLocked: if the end is committed all the same, the judgement learns of it, and the feed does not begin (lifeFeed).
@@ -476,23 +475,25 @@ func (n *Node) stayLocked() {
 }
 
 // commitEnd makes the end the last entry of the log, in the term in which writes were closed: in a later one somebody
-// else may have taken some between, which this node's server does not hold.
-func (n *Node) commitEnd(ctx context.Context, term uint64) error {
-	_, err := n.members.Change(ctx, term, func(c *config.Cluster) error {
+// else may have taken some between, which this node's server does not hold. After an error, unsure says whether it may
+// come into force still.
+func (n *Node) commitEnd(ctx context.Context, term uint64) (unsure bool, err error) {
+	_, err = n.members.Change(ctx, term, func(c *config.Cluster) error {
 		c.Disbanded = &config.Disbanded{At: time.Now(), Source: n.id.Name}
+		unsure = true // from here on it may be proposed
 		return nil
 	})
-	return err
+	return unsure && err != nil && api.KindOf(err) != api.KindNoLeader, err
 }
 
-// disperse ends this daemon once the others know of the end, or will hear of it from somebody else: the source first,
-// so that it is back first.
-func (n *Node) disperse(d *config.Disbanded, version uint64) {
+// shutDownAfterLeave ends this daemon once the others know of the end, or will hear of it from somebody else: the
+// source first, so that it is back first.
+func (n *Node) shutDownAfterLeave(d *config.Disbanded, version uint64) {
 	n.mu.Lock()
-	n.stopping = true // this node does not lead any more
+	n.lives.Change((*lifecycle.Status).BeginStop) // this node does not lead any more
 	n.gossip.Publish()
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
 	n.log.Warn("the cluster has ended: mysqld continues as a plain server", "source", d.Source)
 	if l := n.lives.Life(); l != nil && d.Source == n.id.Name { // it is not fed any more
 		if err := l.Admin().ForgetSource(n.ctx); err != nil {
@@ -501,10 +502,8 @@ func (n *Node) disperse(d *config.Disbanded, version uint64) {
 	}
 	deadline := now() + dispersePatience
 	for now() < deadline && !n.mayDisperse(d, version) {
-		select {
-		case <-n.ctx.Done():
+		if poll.Pause(n.ctx, 5*time.Millisecond) != nil {
 			return
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	n.fail(errDisbanded)

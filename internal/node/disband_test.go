@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/raftlog"
@@ -100,14 +102,31 @@ func TestEndInTerm(t *testing.T) {
 		t.Fatal(err)
 	}
 	term := n.cons.Status().Term
-	if err := n.commitEnd(ctx, term-1); api.KindOf(err) != api.KindNoLeader {
-		t.Errorf("the end of a term before: %v", err)
+	if unsure, err := n.commitEnd(ctx, term-1); api.KindOf(err) != api.KindNoLeader || unsure {
+		t.Errorf("the end of a term before: %v, unsure %v", err, unsure)
 	}
+	turn, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = n.members.Change(ctx, term, func(*config.Cluster) error {
+			close(turn)
+			<-end
+			return errors.New("nothing is changed")
+		})
+	}()
+	<-turn
+	short, stop := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer stop()
+	if unsure, err := n.commitEnd(short, term); api.KindOf(err) != api.KindTimeout || unsure {
+		t.Errorf("the end that was not proposed: %v, unsure %v", err, unsure)
+	}
+	close(end)
+	<-ended
 	if n.Settings().Disbanded != nil {
 		t.Error("the cluster has ended")
 	}
-	if err := n.commitEnd(ctx, term); err != nil || n.Settings().Disbanded == nil {
-		t.Errorf("the end was not committed: %v", err)
+	if unsure, err := n.commitEnd(ctx, term); err != nil || n.Settings().Disbanded == nil || unsure {
+		t.Errorf("the end was not committed: %v, unsure %v", err, unsure)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"trireme/internal/base/mutant"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/raftlog"
@@ -56,12 +58,21 @@ func (f *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]du
 	if err != nil {
 		return nil, err
 	}
+	return feedEntries(es), ctx.Err()
+}
+
+// Cached returns entries of [from, to] that are in memory, perhaps none.
+func (f *feedLog) Cached(from, to uint64, maxBytes int) []dump.Entry {
+	return feedEntries(f.n.rlog.Cached(from, min(to, f.Committed())+1, uint64(maxBytes)))
+}
+
+func feedEntries(es []*raftpb.Entry) []dump.Entry {
 	out := make([]dump.Entry, len(es))
 	for i, e := range es {
 		out[i] = dump.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.GetData()}
-		if e.GetType() != 0 {
+		if e.GetType() != raftpb.EntryNormal {
 			out[i].Data = nil // a membership change
 		}
 	}
-	return out, ctx.Err()
+	return out
 }

@@ -12,8 +12,8 @@ import (
 // flowHeard is how old a follower's word about its backlog may be: it speaks several times a second while it lags.
 const flowHeard = gossip.Interval + appliedInterval
 
-// tendFlow is the loop's part: how much commits are slowed, and on whose account.
-func (n *Node) tendFlow() {
+// updateFlow is the loop's part: how much commits are slowed, and on whose account.
+func (n *Node) updateFlow() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	objective := n.Settings().LagObjective()
@@ -46,9 +46,9 @@ func (n *Node) laggingLocked() time.Duration {
 	return n.srv.lagging
 }
 
-// tendLag is a follower's part: whether its backlog is the leader's business. Who only stores the log, or has no vote,
-// is not waited for.
-func (n *Node) tendLag(f *ha.Laggard) {
+// updateLag is a follower's part: whether its backlog is the leader's business. Who only stores the log, or has no
+// vote, is not waited for.
+func (n *Node) updateLag(f *ha.Laggard) {
 	n.mu.Lock()
 	m, _ := n.Settings().MemberByID(n.id.ID)
 	_, ready := n.readyLocked()

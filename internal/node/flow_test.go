@@ -11,30 +11,30 @@ import (
 // TestTendFlow: the leader minds the follower that lags most and was heard of a moment ago, while it takes
 // writes.
 func TestTendFlow(t *testing.T) {
-	behind := func(lag, ago time.Duration) *gossip.Peer {
+	lagging := func(lag, ago time.Duration) *gossip.Peer {
 		return &gossip.Peer{Up: true, At: now() - ago, Status: gossip.Status{Lagging: lag}}
 	}
 	n := newTestNode(t, withMembers(testVoters(4)...), func(d *testDir) { d.cluster.LagObjectiveMS = 4000 })
 	peers := n.gossip.Peers()
-	peers[2], peers[3], peers[4] = behind(2500*time.Millisecond, 0), behind(4*time.Second, 2*time.Second),
-		behind(2*time.Second, 0)
+	peers[2], peers[3], peers[4] = lagging(2500*time.Millisecond, 0), lagging(4*time.Second, 2*time.Second),
+		lagging(2*time.Second, 0)
 	n.lives.Change((*lifecycle.Status).Open)
-	n.tendFlow()
+	n.updateFlow()
 	if v := n.acks.Flow(); v == nil || v.Node != "db2" || v.DelaySeconds != 0.125 ||
 		n.acks.Delay() != 125*time.Millisecond {
 		t.Errorf("%+v, %v", v, n.acks.Delay())
 	}
 	n.lives.Change((*lifecycle.Status).HandOver) // until it closes writes
-	if n.tendFlow(); n.acks.Delay() == 0 {
+	if n.updateFlow(); n.acks.Delay() == 0 {
 		t.Error("writes that go on during a switchover are not slowed")
 	}
 	n.lives.Change(func(s *lifecycle.Status) { s.BeginClosing() })
-	if n.tendFlow(); n.acks.Delay() != 0 || n.acks.Flow() != nil {
+	if n.updateFlow(); n.acks.Delay() != 0 || n.acks.Flow() != nil {
 		t.Errorf("writes are being closed, and slowed: %+v", n.acks.Flow())
 	}
 	n.lives.Change((*lifecycle.Status).HandOver)
-	n.tendFlow()
-	n.beginClosing(func() gossip.Leave { return gossip.Leave{Cause: "a test"} })
+	n.updateFlow()
+	n.leader(nil, 0).BeginClosing()
 	if s := n.lives.Status(); n.acks.Delay() != 0 || !s.Closing() {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}

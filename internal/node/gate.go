@@ -101,6 +101,9 @@ func (g *gate) Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan str
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	id, now := trx.GTID, g.clock()
+	if g.handed.Contains(id) {
+		return 0, nil // asked again: to hold it now would stop mysqld before what it is said to have
+	}
 	if g.next != id {
 		g.next, g.due = id, now
 		if at := time.UnixMicro(int64(trx.ImmediateCommit)); trx.ImmediateCommit != 0 && at.Before(now) {

@@ -190,6 +190,18 @@ func TestGateStops(t *testing.T) {
 	}
 }
 
+// TestGateIsAskedAgain: what was let pass still passes when the feed comes back to it, because a later one of the same
+// entry has to wait.
+func TestGateIsAskedAgain(t *testing.T) {
+	s := newGateScene(t, time.Hour)
+	s.order(api.OrderStopAfter, 2)
+	for range 2 {
+		if !s.pass(1, 0) || !s.pass(2, 0) || s.pass(3, 0) {
+			t.Error("it is to stop after 2")
+		}
+	}
+}
+
 // TestGateHoldsWhileAsked: between the look at what mysqld has and the order nothing is handed out, and a refused order
 // changes nothing.
 func TestGateHoldsWhileAsked(t *testing.T) {

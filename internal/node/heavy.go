@@ -67,8 +67,8 @@ func heavyTime(h ledger.Heavy, rate float64) time.Duration {
 	return h.DDL + secondsOf(float64(h.Bytes)/rate)
 }
 
-// tendHeavy takes a look at what this follower has still to apply.
-func (n *Node) tendHeavy(m *heavyMeter) {
+// updateHeavy takes a look at what this follower has still to apply.
+func (n *Node) updateHeavy(m *heavyMeter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if s := n.lives.Status(); s.Phase() != ha.PhaseNone && s.Phase() != ha.PhasePromoting {

@@ -33,6 +33,6 @@ func (h host) Publish() { h.n.Publish() }
 
 func (h host) Go(f func(ctx context.Context)) { h.n.Go(f) }
 
-func (h host) WakeLoop() { h.n.poke() }
+func (h host) WakeLoop() { h.n.wakeLoop() }
 
 func (h host) Fail(err error) { h.n.fail(err) }

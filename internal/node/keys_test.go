@@ -31,7 +31,7 @@ func TestKeysAreTakenUp(t *testing.T) {
 	}
 	tend := func(warning string) {
 		t.Helper()
-		n.tendKeys(t.Context())
+		n.updateKeys(t.Context())
 		if got := strings.Join(n.keyWarnings, "\n"); (warning == "") != (got == "") || !strings.Contains(got, warning) {
 			t.Errorf("warning %q, want %q", got, warning)
 		}

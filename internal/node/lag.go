@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"time"
 
 	"trireme/internal/base/config"
@@ -12,7 +13,7 @@ import (
 // the leader's. What has not come here yet counts from when the leader first told of it. A status that is on its way,
 // or is the last one, grows old with the lag in it (gossip.Peer.Lag).
 
-// lagLocked is how far mysqld lags behind what is committed: since when the oldest entry that is not applied is, and
+// lagLocked is what mysqld has not applied of what is committed: since when the oldest of these entries is, and their
 // bytes. A delayed learner lags with what it should have applied by now; what it holds back on purpose DelayView
 // tells.
 func (n *Node) lagLocked() (time.Duration, uint64) {
@@ -24,7 +25,7 @@ func (n *Node) lagLocked() (time.Duration, uint64) {
 	if at, waits := n.led.Oldest(); waits && time.Since(at) > 2*gossip.LagTold {
 		lag = max(lag, time.Since(at))
 	}
-	lag = max(lag, n.gossip.Behind())
+	lag = max(lag, n.gossip.Awaiting())
 	if d := n.delayViewLocked(); d != nil && d.CaughtUp {
 		return 0, 0
 	} else if d != nil {
@@ -39,8 +40,24 @@ func (n *Node) tellLag() {
 	defer n.mu.Unlock()
 	m, _ := n.Settings().MemberByID(n.id.ID)
 	lag, _ := n.lagLocked()
-	if behind := lag >= gossip.LagTold && m.Role != config.RoleLogger; behind != n.srv.toldBehind {
-		n.srv.toldBehind = behind
+	if lags := lag >= gossip.LagTold && m.Role != config.RoleLogger; lags != n.srv.toldLags {
+		n.srv.toldLags = lags
 		n.Publish()
 	}
+}
+
+// followerLags is how far the nodes lag; without end where that is not known.
+func (n *Node) followerLags() map[string]time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	own, _ := n.lagLocked()
+	lags := map[string]time.Duration{n.id.Name: own}
+	for _, p := range n.gossip.Peers() {
+		if lag, known := p.Lag(); p.Member.MySQL != nil && p.Fresh() {
+			if lags[p.Member.Name] = math.MaxInt64; known {
+				lags[p.Member.Name] = lag
+			}
+		}
+	}
+	return lags
 }

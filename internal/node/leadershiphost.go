@@ -6,6 +6,7 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 )
 
@@ -13,6 +14,8 @@ import (
 type leadershipHost struct{ host }
 
 func (h leadershipHost) Raft() leadership.Raft { return h.n.cons }
+
+func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h.host) }
 
 func (h leadershipHost) Member(name string) (config.Member, error) { return h.n.findMember(name) }
 
@@ -25,6 +28,53 @@ func (h leadershipHost) Phase() ha.Phase {
 	return s.Phase()
 }
 
+func (h leadershipHost) Stopping() bool { return h.n.isStopping() }
+
 func (h leadershipHost) LeastTimeout() time.Duration { return h.n.gossip.LeastTimeout() }
 
 func (h leadershipHost) Go(f func(ctx context.Context)) { h.n.task(f) }
+
+// isStopping says whether this daemon was asked to stop.
+func (n *Node) isStopping() bool {
+	s := n.lives.Status()
+	return s.Stopping()
+}
+
+// clientsOf a node are those of its mysqld to leadership.
+type clientsOf struct{ n *Node }
+
+func (c clientsOf) Hold(term uint64, why gossip.Leave) {
+	c.n.gossip.Leave(term, why)
+	c.n.routes() // holds new connections
+	c.n.gossip.Broadcast()
+}
+
+func (c clientsOf) Followed() bool {
+	n := c.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.follows || n.routers.Any() {
+		return true
+	}
+	for _, p := range n.gossip.Peers() {
+		if p.Fresh() && p.Follows {
+			return true
+		}
+	}
+	return false
+}
+
+func (c clientsOf) Quiet(hold, term uint64) bool {
+	n := c.n
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.router.Quiet() && n.routers.AllQuiet(hold)
+	for _, p := range n.gossip.Peers() {
+		all = all && (!p.Fresh() || p.Quiet == term)
+	}
+	return all
+}
+
+func (c clientsOf) Moved() int { return c.n.followedSessions() }
+
+func (c clientsOf) DropAddresses() { c.n.dropVIP() }

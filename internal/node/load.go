@@ -157,8 +157,8 @@ func (l *load) drop() {
 	l.watch.busy.Store(false)
 }
 
-// wrote notes that entries are fsynced in the log of this node.
-func (l *load) wrote(entries []*raftpb.Entry, took time.Duration) {
+// wrote notes that this node's log is durable up to an entry.
+func (l *load) wrote(durable uint64, took time.Duration) {
 	l.writes.add(took)
 	w := &l.watch
 	if !w.busy.Load() {
@@ -166,8 +166,8 @@ func (l *load) wrote(entries []*raftpb.Entry, took time.Duration) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(entries) > 0 && w.committed.IsZero() && len(w.writes) < maxWrites {
-		w.writes = append(w.writes, written{entries[len(entries)-1].GetIndex(), time.Now()})
+	if w.committed.IsZero() && len(w.writes) < maxWrites {
+		w.writes = append(w.writes, written{durable, time.Now()})
 	}
 }
 
@@ -217,15 +217,24 @@ func (l *load) acknowledged(m *raftlog.Meta) {
 // timedLog is the raft log as consensus uses it, with the time that its durable writes take.
 type timedLog struct {
 	*raftlog.Log
-	load *load
+	load  *load
+	began time.Time // of the first Append since the last Sync
 }
 
-// AppendSync implements consensus.Storage.
-func (t *timedLog) AppendSync(entries []*raftpb.Entry) error {
-	began := time.Now()
-	err := t.Log.AppendSync(entries)
-	if err == nil {
-		t.load.wrote(entries, time.Since(began))
+// Append implements consensus.Storage.
+func (t *timedLog) Append(entries []*raftpb.Entry) error {
+	if t.began.IsZero() {
+		t.began = time.Now()
+	}
+	return t.Log.Append(entries)
+}
+
+// Sync implements consensus.Storage.
+func (t *timedLog) Sync() error {
+	err := t.Log.Sync()
+	if err == nil && !t.began.IsZero() {
+		t.load.wrote(t.Log.DurableIndex(), time.Since(t.began))
+		t.began = time.Time{}
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
@@ -47,9 +46,7 @@ func TestCommitStages(t *testing.T) {
 	l := &load{began: time.Now().Add(-time.Hour)}
 	m, data := entryStamped(time.Now().Add(-20*time.Millisecond), 500)
 	counted := func() uint64 { return l.stages[0].view().Count }
-	write := func(last uint64) {
-		l.wrote([]*raftpb.Entry{{Index: new(last - 1)}, {Index: new(last)}}, time.Millisecond)
-	}
+	write := func(last uint64) { l.wrote(last, time.Millisecond) }
 
 	l.begin(&m, data)
 	if !l.watch.busy.Load() {

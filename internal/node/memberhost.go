@@ -26,11 +26,11 @@ func (h memberHost) MayBeRead(term, id uint64) bool { return h.n.reads.MayBeRead
 
 func (h memberHost) Adopted(c *config.Cluster) {
 	n := h.n
-	n.tendDelay()
+	n.updateDelay()
 	n.certs.SettingsChanged(c)
-	n.poke()
+	n.wakeLoop()
 	if c.Disbanded != nil {
-		n.task(func(context.Context) { n.disperse(c.Disbanded, c.Version) })
+		n.task(func(context.Context) { n.shutDownAfterLeave(c.Disbanded, c.Version) })
 	}
 }
 

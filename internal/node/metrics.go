@@ -95,7 +95,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 			return float64(bytes)
 		})
 	locked("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
-		return one(n.full != "")
+		return one(n.fullDir != "")
 	})
 	locked("mysqld_catch_up_seconds",
 		"About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.",

@@ -13,8 +13,9 @@ import (
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
-	"trireme/internal/base/ask"
+	"trireme/internal/base/coalesce"
 	"trireme/internal/base/config"
+	"trireme/internal/base/loop"
 	"trireme/internal/control/dashboard"
 	"trireme/internal/control/recorder"
 	"trireme/internal/core/consensus"
@@ -51,15 +52,13 @@ const (
 
 // Limits of waits.
 const (
-	promoteLimit  = 24 * time.Hour // a long backlog is applied before writes open, however long that takes
-	leasePatience = 5 * time.Second
-	guardGrace    = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
+	promoteLimit = 24 * time.Hour         // a long backlog is applied before writes open, however long that takes
+	guardGrace   = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
 	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease
 	// has run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
-	fencePatience      = 100 * time.Millisecond
-	readIndexTimeout   = 5 * time.Second
-	switchoverPatience = 10 * time.Second
-	stopPatience       = 20 * time.Second
+	fencePatience    = 100 * time.Millisecond
+	readIndexTimeout = 5 * time.Second
+	stopPatience     = 20 * time.Second
 )
 
 // Node is one running member.
@@ -74,6 +73,7 @@ type Node struct {
 	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)
 
 	rlog       *raftlog.Log
+	engine     *loop.Loop // what is on the way of a commit runs on it
 	cons       *consensus.Node
 	tr         *transport.Transport
 	led        *ledger.Ledger
@@ -81,12 +81,12 @@ type Node struct {
 	lives      *lifecycle.Lives // of this node's mysqld; a logger starts none
 	feed       *dump.Feed       // nil on a logger
 	feedLogin  config.Account   // of this daemon's mysqld, for the life of the daemon
-	late       *gate            // of the feed
+	applyDelay *gate            // of the feed
 	publisher  *dump.Publisher
 	guard      *guard.Guard // nil on a logger
 	router     *router.Router
-	routing    ask.Shared[router.Target, []uint64] // of the leader, for the router
-	news       routeNews                           // of where the router leads, for routers elsewhere
+	routing    coalesce.Group[router.Target, uint64] // of the leader, for the router
+	news       routeNews                             // of where the router leads, for routers elsewhere
 	api        *api.Server
 	pages      *dashboard.Pages
 	bin        mysqld.Binary
@@ -123,23 +123,22 @@ type Node struct {
 	srv       serverSlot
 	stateName string
 	why       string
-	stopping  bool
 	started   time.Duration // when this node was opened; never changed
 	routed    uint64        // term of the leader that the router leads to; 0: none
 	follows   bool          // the router may have sessions that can be held
 	clients   clients
 	quiet     uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	hold      uint64 // number of the last time that this node closed writes for a switchover
-	full      string // not empty: a disk is full, or nearly, and which
-	fullDir   string // likewise: the folder
+	fullDir   string // not empty: a disk is full, or nearly: that of this folder
 	links     links
 	bound     string // not empty: the raft log should take no more, and why
 	pinned    string // not empty: who keeps the raft log from being purged
 
 	twins []twin // the newest last
 
-	givenUp string        // owned by purge: the data nodes that the log does not go back to any more
-	readyAt time.Duration // likewise: when this node was ready last; 0: never
+	purging struct { // owned by purge
+		givenUp string        // the data nodes that the log does not go back to any more
+		readyAt time.Duration // when this node was ready last; 0: never
+	}
 }
 
 // serverSlot is what is known of what this node's mysqld applies. It begins again with each life.
@@ -148,13 +147,13 @@ type serverSlot struct {
 	movedAt time.Duration // when backlog.Applied last moved, or there was nothing to apply
 	rate    float64       // entries per second applied, when there was last a backlog
 
-	largeRate  float64       // bytes per second of large transactions applied, when there last was one
-	heavy      time.Duration // about how long what is heavy in backlog takes
-	lagging    time.Duration // what ha.Laggard asks for
-	laggingAt  time.Duration // when it did
-	applyRate  float64       // bytes per second applied, when there was last a backlog; 0: not known
-	toldBehind bool          // others were told at once that it lags
-	ddl        []mysqld.DDL  // of the leader: under way
+	largeRate float64       // bytes per second of large transactions applied, when there last was one
+	heavy     time.Duration // about how long what is heavy in backlog takes
+	lagging   time.Duration // what ha.Laggard asks for
+	laggingAt time.Duration // when it did
+	applyRate float64       // bytes per second applied, when there was last a backlog; 0: not known
+	toldLags  bool          // others were told at once that it lags
+	ddl       []mysqld.DDL  // of the leader: under way
 }
 
 // errStopped is given to waits that end because the node stops.
@@ -163,8 +162,8 @@ var errStopped = errors.New("the node is stopping")
 // now is CLOCK_BOOTTIME.
 func now() time.Duration { return time.Duration(consensus.Boottime()) }
 
-// poke makes the loop look again, soon.
-func (n *Node) poke() {
+// wakeLoop makes the loop look again, soon.
+func (n *Node) wakeLoop() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -174,7 +173,7 @@ func (n *Node) poke() {
 // Publish tells the others this node's status at once.
 func (n *Node) Publish() {
 	n.gossip.Publish()
-	n.poke()
+	n.wakeLoop()
 }
 
 // fail ends the node for a reason that makes going on unsafe (S13): mysqld is killed and the daemon exits with the
@@ -203,7 +202,7 @@ func (n *Node) loop(ctx context.Context) error {
 		}
 		n.turns.Add(1)
 		n.acks.TickRules(n.Settings())
-		n.tendFlow()
+		n.updateFlow()
 		n.reads.LookAtLive()
 		v := n.look()
 		n.tellGuard(v.Raft.LeaseUntil)
@@ -213,7 +212,7 @@ func (n *Node) loop(ctx context.Context) error {
 			n.act(a)
 		}
 		n.routes()
-		n.tendVIPSoon()
+		n.updateVIPSoon()
 		if n.gossip.Due() {
 			if now() > counted+gossip.Interval/2 || n.router.Quiet() { // a leader counts what its switchover moves
 				counted = now()
@@ -284,10 +283,10 @@ func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Since: n.leaderSince,
 			Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
-			Voters:    len(st.Voters), Stuck: s.LogStuck(), Full: n.full},
+			Voters:    len(st.Voters), Stuck: s.LogStuck(), Full: fullDisk(n.fullDir)},
 		Server:        n.serverViewLocked(),
 		Serving:       s.Serving.View(),
-		Stopping:      n.stopping,
+		Stopping:      s.Stopping(),
 		Voter:         contains(st.Voters, n.id.ID),
 		LastOpen:      uint64(last.Node),
 		Paused:        c.PausedAt(time.Now()),
@@ -385,25 +384,22 @@ func (n *Node) act(a ha.Action) {
 	case ha.Seed:
 		n.task(n.seeding.Seed)
 	case ha.Promote:
-		n.serveTaskLocked(promoteLimit, func(ctx context.Context) { n.promote(ctx, l, a.Term) })
+		n.serveTaskLocked(func(ctx context.Context) { n.promote(ctx, l, a.Term) })
 	case ha.Fence:
 		n.fenceLocked(a.Reason)
 	case ha.Restart:
 		n.task(func(context.Context) { n.restartServer(a.Reason) })
 	case ha.HandOver:
-		n.leadership.Begin(a)
-		n.task(func(ctx context.Context) { n.leadership.HandOver(ctx, a) })
+		n.task(n.leadership.Begin(a).HandOver)
 	case ha.Switchover:
-		n.leadership.Begin(a)
-		req, wait := n.leadership.Take(a, n.stopping)
-		n.serveTaskLocked(switchoverPatience+wait, func(ctx context.Context) { n.switchover(ctx, l, a, req, wait) })
+		attempt, leader := n.leadership.Begin(a), n.leader(l, a.Term)
+		n.serveTaskLocked(func(ctx context.Context) { attempt.Switchover(ctx, leader) })
 	}
 }
 
-// serveTaskLocked runs the promotion or switchover of the present serving slot: a fence cancels it and waits for its
-// end.
-func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context)) {
-	ctx, cancel := context.WithTimeout(n.ctx, limit)
+// serveTaskLocked runs a promotion, or what closes writes by plan: a fence cancels it and waits for its end.
+func (n *Node) serveTaskLocked(f func(ctx context.Context)) {
+	ctx, cancel := context.WithCancel(n.ctx)
 	done := make(chan struct{})
 	var before <-chan struct{}
 	n.lives.Change(func(s *lifecycle.Status) { before = s.Run(cancel, done) })
@@ -413,7 +409,7 @@ func (n *Node) serveTaskLocked(limit time.Duration, f func(ctx context.Context))
 		f(ctx)
 		cancel()
 		if before != nil {
-			n.poke()
+			n.wakeLoop()
 			<-before
 		}
 	})
@@ -433,7 +429,7 @@ func (n *Node) fenceLocked(reason string) {
 // task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.
 func (n *Node) task(f func(ctx context.Context)) {
 	n.Go(func(ctx context.Context) {
-		defer n.poke()
+		defer n.wakeLoop()
 		f(ctx)
 	})
 }

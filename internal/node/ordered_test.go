@@ -11,12 +11,9 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
-	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
-	"trireme/internal/node/leadership"
-	"trireme/internal/node/lifecycle"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node
@@ -79,11 +76,7 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
-	n.lives.Change((*lifecycle.Status).HandOver)
-	n.beginClosing(func() gossip.Leave {
-		return n.switchoverCauseLocked(ha.Action{}, &leadership.Request{By: "token night (operator)"})
-	})
+	n.gossip.Leave(7, gossip.Leave{By: "token night (operator)", Planned: true})
 	left, _ := n.gossip.Past()
 	if left.Term != 7 || !left.Planned || left.By == "" {
 		t.Fatalf("%+v", left)

@@ -18,11 +18,13 @@ import (
 // promote makes this node's mysqld the one that takes writes in term (S6): barrier committed, everything below it
 // applied, settings verified, then writes open. Whatever fails on the way ends in a fence.
 func (n *Node) promote(ctx context.Context, l *lifecycle.Life, term uint64) {
+	ctx, cancel := context.WithTimeout(ctx, promoteLimit)
+	defer cancel()
 	t := n.beginTakeover(term, l.Incarnation)
 	err := n.promoteLife(ctx, l, term, t)
 	if err == nil {
 		t.opened = now()
-		n.tendVIPSoon()
+		n.updateVIPSoon()
 		n.task(func(ctx context.Context) { n.reportTakeover(ctx, t) })
 		n.startEvents(ctx, l)
 		return
@@ -142,76 +144,52 @@ func (p *promotion) open(ctx context.Context) error {
 	if err := failpoint.Err("promote.before-open"); err != nil {
 		return err
 	}
-	return p.n.openWrites(ctx, p.l, p.term, ha.PhasePromoting)
-}
-
-// openWrites is the last step. Once a fence has closed writes they do not open again.
-func (n *Node) openWrites(ctx context.Context, l *lifecycle.Life, term uint64, from ha.Phase) error {
-	if err := n.leadership.AwaitLease(ctx, leasePatience); err != nil {
-		return err
-	}
-	return l.Open(ctx, func() error { return n.mayOpen(l, term, from) },
-		func() error { return n.noteOpened(l, term, from) })
-}
-
-// noteOpened: mysqld takes writes.
-func (n *Node) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	n.log.Info("mysqld takes writes", "term", term)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s := n.lives.Status(); s.Phase() != from || s.Life() != l {
-		return consensus.ErrNotLeader // a fence waits until this is over
-	}
-	n.lives.Change((*lifecycle.Status).Open)
-	n.gossip.Opened(term)
-	n.gossip.Publish()
-	return nil
-}
-
-// mayOpen re-reads everything that opening writes depends on (S7), and gives the statement its time.
-func (n *Node) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	st := n.cons.Status()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := n.lives.Status()
-	if n.Settings().Disbanded != nil || n.seeding.HasNewDecisions() || s.Life() != l || s.Phase() != from ||
-		s.Term() != term ||
-		st.Term != term || st.Role != consensus.Leader {
-		return consensus.ErrNotLeader
-	}
-	n.guardStepLocked(lifecycle.OpenPatience)
-	return nil
+	return p.n.leader(p.l, p.term).Open(ctx, ha.PhasePromoting)
 }
 
 // pump carries what mysqld writes to Raft until the incarnation, the term or the node ends.
 func (n *Node) pump(l *lifecycle.Life, src lifecycle.Stream, term uint64) {
 	n.load.drop()
-	for {
-		p, err := src.Next(n.ctx)
-		if err == nil {
-			n.load.begin(&p.Meta, p.Data)
-			failpoint.Hit("source.before-propose")
-			_, err = n.cons.ProposeInTerm(n.ctx, term, p.Data)
-			failpoint.Hit("source.after-propose")
-		}
-		if mutant.S1 && err == nil {
-			n.acks.Acknowledge(term, &p.Meta)
-		}
-		switch {
-		case err == nil:
-			continue
-		case n.ctx.Err() != nil, errors.Is(err, dump.ErrClosed):
-			return
-		case errors.Is(err, consensus.ErrNotLeader):
-			n.poke() // the loop fences: what was dropped makes the life undrained
-			return
-		case errors.Is(err, dump.ErrInvariant):
-			n.fail(fmt.Errorf("the stream of mysqld's binary log is broken: %w", err))
-			return
-		}
-		n.log.Error("the stream of mysqld's binary log ended; fencing", "err", err, "term", term)
-		l.Stall("its binary log cannot be read: " + err.Error())
-		n.poke()
+	err := n.carry(src, term)
+	switch {
+	case n.ctx.Err() != nil, errors.Is(err, dump.ErrClosed):
+		return
+	case errors.Is(err, consensus.ErrNotLeader):
+		n.wakeLoop() // the loop fences: what was dropped makes the life undrained
+		return
+	case errors.Is(err, dump.ErrInvariant):
+		err = fmt.Errorf("the stream of its binary log is broken: %w", err)
+		n.log.Error("mysqld is killed, to be judged again", whyStopped(err)...) // after a full disk: docs/mysql.md
+		n.restartServer(err.Error())
 		return
 	}
+	n.log.Error("the stream of mysqld's binary log ended; fencing", "err", err, "term", term)
+	l.Stall("its binary log cannot be read: " + err.Error())
+	n.wakeLoop()
+}
+
+// carry proposes what mysqld writes, on the engine, and says why it does not go on.
+func (n *Node) carry(src lifecycle.Stream, term uint64) error {
+	ctx, cancel := context.WithCancelCause(n.ctx)
+	defer cancel(nil)
+	over := false // what follows a proposal that is in no log must not be in one
+	return src.Run(ctx, n.engine, func(p dump.Payload) (more bool) {
+		if over {
+			return false
+		}
+		n.load.begin(&p.Meta, p.Data)
+		failpoint.Hit("source.before-propose")
+		more = n.cons.Offer(term, p.Data, func(err error) {
+			over = true
+			cancel(err)
+		})
+		failpoint.Hit("source.after-propose")
+		if mutant.S1 {
+			n.acks.Acknowledge(term, &p.Meta)
+		}
+		if !more {
+			n.cons.WhenRoom(func() { n.engine.Do(src.Resume) })
+		}
+		return more
+	})
 }

@@ -50,22 +50,23 @@ func TestMayOpen(t *testing.T) {
 		{"the end of the cluster", func() { n.Settings().Disbanded = &config.Disbanded{} }, l, term, ha.PhasePromoting,
 			false},
 		{"a decision", func() { n.Settings().DeclareVoid(config.Void{Index: 9}) }, l, term, ha.PhasePromoting, false},
+		{"the daemon stops", func() { n.lives.Change((*lifecycle.Status).BeginStop) }, l, term, ha.PhasePromoting, false},
 	} {
 		*n.Settings() = *settings.Clone()
 		n.lives.Change(promoting)
 		c.change()
-		if err := n.mayOpen(c.life, c.term, c.from); (err == nil) != c.may {
+		if err := (leaderHost{n}).MayOpen(c.life, c.term, c.from); (err == nil) != c.may {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	*n.Settings() = *settings.Clone()
 	n.lives.Change(promoting)
-	if err := n.noteOpened(l, term, ha.PhasePromoting); err != nil || n.view().Open != 1 {
+	if err := (leaderHost{n}).Opened(l, term, ha.PhasePromoting); err != nil || n.view().Open != 1 {
 		t.Errorf("%v; %d takes writes", err, n.view().Open)
 	}
 	n.lives.Change(promoting)
 	n.lives.Change((*lifecycle.Status).Fence)
-	if err := n.noteOpened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().
+	if err := (leaderHost{n}).Opened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().
 		Serving.Phase != ha.PhaseFencing {
 		t.Errorf("%v in the middle of a fence; %+v", err, n.view().Serving)
 	}
@@ -79,7 +80,7 @@ func TestFenceEndsAllThatServes(t *testing.T) {
 	serve := func(f func(ctx context.Context)) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.serveTaskLocked(time.Hour, f)
+		n.serveTaskLocked(f)
 	}
 	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
 	serve(func(ctx context.Context) {

@@ -41,7 +41,7 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 	var known, seen string // the life of mysqld that was looked at last, and LAST_SEEN of the newest statement read of it
 	return func(ctx context.Context) {
 		n.mu.Lock()
-		s, full := n.lives.Status(), n.full != ""
+		s, full := n.lives.Status(), n.fullDir != ""
 		n.mu.Unlock()
 		l, leads := s.Life(), s.TakesWrites()
 		if s.State() == ha.ServerStarting {

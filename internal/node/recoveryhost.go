@@ -5,6 +5,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
 )
 
@@ -23,7 +24,7 @@ func (h recoveryHost) AuditForce(state, by string, plan *api.ForceReport) error 
 
 func (h recoveryHost) Quiesce() {
 	h.n.mu.Lock()
-	h.n.stopping = true
+	h.n.lives.Change((*lifecycle.Status).BeginStop)
 	h.n.mu.Unlock()
 	h.n.killServer()
 	h.n.cons.Stop()

@@ -15,8 +15,6 @@ import (
 
 // Requests between daemons, of this package's own.
 var (
-	// reqAwaitApplied is answered when the node's mysqld has applied the index.
-	reqAwaitApplied = transport.Kind[awaitApplied, transport.None]{Number: 1}
 	// reqHistory has the ids of events, 8 bytes each; answered with events that are not among them.
 	reqHistory = transport.Kind[[]byte, []api.Event]{Number: 5}
 	// reqServes has an epoch; answered when mysqld takes writes in it, with the commit index. Older daemons send none.
@@ -40,7 +38,7 @@ func (h handler) HandleRequest(ctx context.Context, from uint64, kind uint8, bod
 // requests are all requests between daemons, and who answers them (docs/format/peer.md).
 func (n *Node) requests() transport.Answers {
 	return transport.Answers{
-		transport.After(reqAwaitApplied, n.awaitAppliedHere),
+		transport.After(leadership.ReqApplied, n.awaitAppliedHere),
 		seeding.ReqDonate.By(n.seeding.DonationFor),
 		transport.After(seeding.ReqReinit, n.seeding.ReinitHere),
 		membership.ReqSettings.By(func(context.Context, uint64, transport.None) ([]byte, error) {
@@ -53,7 +51,7 @@ func (n *Node) requests() transport.Answers {
 		transport.After(leadership.ReqForce, n.leadership.TakeOrder),
 		transport.After(membership.ReqAddress, n.members.TakeAddress),
 		reqServes.By(func(ctx context.Context, _ uint64, epoch string) ([]uint64, error) {
-			index, err := n.reachedHere(ctx, epoch)
+			index, err := n.Serves(ctx, epoch)
 			return []uint64{index}, err
 		}),
 		reads.ReqApplied.By(n.reads.AppliedForPeer),
@@ -62,7 +60,7 @@ func (n *Node) requests() transport.Answers {
 		certs.ReqCAKey.By(n.certs.CAKeyFor),
 		reqHoldings.By(n.holdingsHere),
 		transport.After(reqPlain, n.plainHere),
-		transport.After(reqStay, func(context.Context, uint64, transport.None) error {
+		transport.After(reqCancelLeave, func(context.Context, uint64, transport.None) error {
 			n.stay()
 			return nil
 		}),

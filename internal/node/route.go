@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"math"
 	"reflect"
 	"sync"
@@ -59,7 +58,7 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	}
 	out.Proofs = n.proofsLocked()
 	if self.Handover {
-		out.Hold = n.hold
+		out.Hold = n.leadership.Held()
 	}
 	if v.RW != nil {
 		out.RW = (*api.RouteTarget)(v.RW)
@@ -79,11 +78,6 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 		}
 	}
 	return out, changed
-}
-
-// Serves implements api.Backend.
-func (n *Node) Serves(ctx context.Context, epoch string) (uint64, error) {
-	return n.reachedHere(ctx, epoch)
 }
 
 // proofsLocked are how routers know the members' mysqlds, as those nodes say. Those of older ones are not in it.

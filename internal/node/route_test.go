@@ -6,6 +6,7 @@ import (
 	"trireme/internal/access/router"
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 )
 
@@ -51,5 +52,29 @@ func TestProofs(t *testing.T) {
 	}
 	if p, ok := all["n2"]; !ok || p.Certificates[0] != "c2" || len(all) != 2 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// A node that knows no leader sends no client to one of an earlier term: that one may have been fenced, and its mysqld
+// started again at the same address, before the status that said so has arrived.
+func TestNoLeaderKnownIsNoLeader(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		raft consensus.State
+		want bool
+	}{
+		{"its term", consensus.State{Term: 4, Leader: 1}, true},
+		{"its term, and it was silent", consensus.State{Term: 4}, true},
+		{"in an older term, following another", consensus.State{Term: 3, Leader: 2}, true},
+		{"a later term, following another", consensus.State{Term: 5, Leader: 2}, false},
+		{"a later term without a leader", consensus.State{Term: 5}, false},
+	} {
+		n := listener(t)
+		n.raft = c.raft
+		n.gossip.Peers()[1] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{OpenTerm: 4, Epoch: "2/4",
+			Member: api.MemberView{Name: "db1", MySQL: &api.MySQLView{Host: "db1", Port: 3306}}}}
+		if v, term := n.routerViewLocked(gossip.Status{}); (v.RW != nil) != c.want || (term == 4) != c.want {
+			t.Errorf("%s: %+v in term %d", c.what, v.RW, term)
+		}
 	}
 }

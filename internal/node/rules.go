@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,11 +13,9 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-// How a switchover treats commits that wait for a rule.
-const (
-	ruleSlow = lifecycle.DrainPatience / 2 // one that has waited for so long: writes would perhaps not be drained in time
-	rulePoll = 5 * time.Millisecond
-)
+// ruleSlow is for how long a commit may have waited for a rule when writes close. One that has waited for longer would
+// perhaps not be drained in time.
+const ruleSlow = lifecycle.DrainPatience / 2
 
 // whyUnmet says whose log a rule waits for.
 func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) string {
@@ -43,29 +40,12 @@ func (n *Node) whyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) str
 	return strings.Join(late, ", ")
 }
 
-// waitsForRule says which rule keeps commits waiting for too long to close writes now, nil if none does.
-func (n *Node) waitsForRule() error {
-	if w := n.acks.LongestWait(); w.For >= ruleSlow {
+// WaitForRule implements leadership.Clients.
+func (c clientsOf) WaitForRule() error {
+	if w := c.n.acks.LongestWait(); w.For >= ruleSlow {
 		return errors.New(w.String())
 	}
 	return nil
-}
-
-// awaitRules lets commits that wait for a rule go on before writes are closed: closed, they could only be drained or
-// lost.
-func (n *Node) awaitRules(ctx context.Context, patience time.Duration) error {
-	deadline := now() + patience
-	for {
-		err := n.waitsForRule()
-		if err == nil || now() > deadline {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(rulePoll):
-		}
-	}
 }
 
 // zoneViews says what the loss of each zone would mean.

@@ -7,19 +7,17 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
-	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/poll"
 	"trireme/internal/base/run"
 	"trireme/internal/base/systemd"
 	"trireme/internal/control/dashboard"
@@ -29,7 +27,6 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
-	"trireme/internal/core/transport"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
@@ -38,6 +35,7 @@ import (
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
+	"trireme/internal/node/process"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 )
@@ -45,17 +43,7 @@ import (
 // Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is shut down cleanly when no
 // commit waits) or something makes going on unsafe; then the error says what and why.
 func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger) error {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(maxProcs())
-	}
-	if os.Getenv("GOGC") == "" {
-		// What lives is the log's cache, in buffers that the collector does not look into: collecting often costs next
-		// to nothing, and the daemon stays close to the cache's size.
-		debug.SetGCPercent(gcPercent)
-	}
-	if err := mysqld.RunAhead(); err != nil {
-		log.Info("priority", "node", cfg.Name, "err", err)
-	}
+	process.Tune(log.With("node", cfg.Name))
 	lock, err := mysqld.Lock(cfg.Dir)
 	if err != nil {
 		return err
@@ -91,13 +79,6 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 	}
 }
 
-// gcPercent: see Run.
-const gcPercent = 10
-
-// maxProcs is how many threads run Go code at once. The daemon shares its host with mysqld and spends little; with
-// fewer threads its goroutines, which hand a commit from one to the next, wake each other without waking another core.
-func maxProcs() int { return max(1, min(4, runtime.NumCPU()/2)) }
-
 // realTime is what a node's organs go by.
 var realTime = run.Real{Boottime: consensus.Boottime}
 
@@ -113,7 +94,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
-	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), leadershipHost{host{n}}, n.log)
+	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
@@ -259,8 +240,8 @@ func (n *Node) loadKeys(ctx context.Context) (*raftlog.Keys, error) {
 	return raftlog.LoadKeys(ctx, n.cfg.Raft.LogKeyFile, n.cfg.Raft.LogKeyCommand)
 }
 
-// tendKeys takes up a new key. Keys that cannot be had any more harm the next start, so that is told at once.
-func (n *Node) tendKeys(ctx context.Context) {
+// updateKeys takes up a new key. Keys that cannot be had any more harm the next start, so that is told at once.
+func (n *Node) updateKeys(ctx context.Context) {
 	keys, err := n.loadKeys(ctx)
 	if err == nil {
 		err = n.rlog.SetKeys(keys)
@@ -348,44 +329,9 @@ func (n *Node) run(ctx context.Context) (err error) {
 	return err
 }
 
-// compressions are the values of peer.compression.
-var compressions = map[string]transport.Compression{config.CompressOff: transport.CompressNever,
-	config.CompressAuto:   transport.CompressAuto,
-	config.CompressAlways: transport.CompressAlways}
-
 func (n *Node) startParts() error {
-	var err error
-	last, err := n.rlog.LastIndex()
-	if err != nil {
-		return err
-	}
-	generation, err := n.recovery.ForPeers()
-	if err != nil {
-		return err
-	}
-	n.tr, err = transport.New(transport.Config{ID: n.id.ID, Generation: generation, Cluster: n.id.Cluster,
-		Listen:    n.cfg.Peer.Listen,
-		Advertise: n.cfg.Peer.Advertise, TLS: n.certs.Bundle().PeerTLS, Revoked: n.certs.WhyRevoked,
-		ToldRevoked: n.certs.ToldRevoked, Twin: n.twin, ToldTwin: n.toldTwin,
-		Handler: handler{n, n.requests()}, Logger: n.base,
-		Compression: compressions[n.cfg.Peer.Compression]})
-	if err != nil {
-		return err
-	}
-	var boot []raft.Peer
-	if n.id.Bootstrap && last == 0 {
-		boot = []raft.Peer{{ID: n.id.ID}}
-	}
-	tick := n.cfg.Raft.Heartbeat()
 	n.load.began = time.Now()
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Storage: &timedLog{n.rlog, &n.load}, Send: n.tr.Send,
-		Applied:      n.led.Index(),
-		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
-		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight),
-		OnAnswer:            func(uint64) { n.poke() },
-		CampaignDelay:       n.leadership.CampaignDelay,
-		OnCommitted:         n.acks.OnCommitted, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
-		OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
+	err := n.startEngine()
 	if err != nil {
 		return err
 	}
@@ -447,17 +393,17 @@ func (n *Node) startParts() error {
 	n.every(linkInterval, n.watchLinks)
 	n.every(certificateInterval, n.certs.RenewDue)
 	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {
-		n.every(keyInterval, n.tendKeys)
+		n.every(keyInterval, n.updateKeys)
 	}
 	n.every(caInterval, n.certs.StepCA)
-	n.every(caInterval, n.certs.TendClone)
+	n.every(caInterval, n.certs.RenewClone)
 	if n.id.Role != config.RoleLogger {
-		n.every(proofInterval, n.certs.TendServer)
-		n.every(time.Second, n.tendDurable())
+		n.every(proofInterval, n.certs.RenewServer)
+		n.every(time.Second, n.updateDurable())
 		n.every(durableInterval, n.tidyBinlog)
 		n.every(time.Second, n.recordEvents)
-		n.every(applierInterval, n.tendApplier)
-		n.every(time.Second, n.seeding.TendDecisions)
+		n.every(applierInterval, n.restartApplier)
+		n.every(time.Second, n.seeding.CarryOutDecisions)
 		n.every(governInterval, n.govern)
 	}
 	return nil
@@ -471,11 +417,12 @@ func (n *Node) startFeed() (err error) {
 	if err != nil {
 		return err
 	}
+	log := &feedLog{n: n}
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User,
 		Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
-		Appliers: n.mysqldConfig().Appliers(), Report: n.feedFailed, Gate: n.late, Void: n.seeding.FollowsVoid,
-		Tolerance: n.seeding.Tolerance(), Logger: n.log}, &feedLog{n: n})
+		Appliers: n.mysqldConfig().Appliers(), Loop: n.engine, Cached: log.Cached, Report: n.feedFailed,
+		Gate: n.applyDelay, Void: n.seeding.FollowsVoid, Tolerance: n.seeding.Tolerance(), Logger: n.log}, log)
 	return err
 }
 
@@ -504,10 +451,10 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 	defer cancel()
 	n.log.Info("stopping")
 	n.mu.Lock()
-	n.stopping = true
+	n.lives.Change((*lifecycle.Status).BeginStop)
 	n.gossip.Publish() // the others should not hand leadership to this node any more
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
 	deadline := now() + stopPatience
 	for now() < deadline {
 		v := n.view()
@@ -519,10 +466,8 @@ func (n *Node) shutdown(cancel context.CancelFunc) {
 		if !busy && !(v.Raft.IsLeader && movable) {
 			break
 		}
-		select {
-		case <-n.ctx.Done():
+		if poll.Pause(n.ctx, 10*time.Millisecond) != nil {
 			return
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	n.stopServer()
@@ -609,6 +554,10 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 		n.cons.Stop()
 	}
 	n.tasks.Wait()
+	if n.engine != nil {
+		n.engine.Stop()
+		n.engine.Wait()
+	}
 	if err := n.rlog.Close(); err != nil {
 		n.log.Warn("closing the raft log", "err", err)
 	}
@@ -619,7 +568,7 @@ func (n *Node) onSoftState(s consensus.State) {
 	n.mu.Lock()
 	n.softStateLocked(s)
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
 }
 
 // onSnapshot: the log was replaced by a snapshot of another node.
@@ -636,6 +585,6 @@ func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 		n.lives.Change((*lifecycle.Status).JudgeAgain) // what it holds has to be judged against the new log
 	}
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
 	return nil
 }

@@ -25,12 +25,6 @@ func (n *Node) startServer(ctx context.Context) {
 	l, err := n.lives.Start(ctx)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err == nil && ctx.Err() != nil {
-		if kerr := l.Process().Kill(); kerr != nil {
-			n.log.Error("mysqld cannot be killed", "err", kerr)
-		}
-		return
-	}
 	if err != nil {
 		n.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, n.id.Name) })
 		s := n.lives.Status()
@@ -69,22 +63,18 @@ func (n *Node) watch(l *lifecycle.Life) {
 	}
 	n.mu.Lock()
 	if n.lives.Life() == l {
-		n.lives.Change((*lifecycle.Status).Dead)
-		n.gossip.Publish()
+		n.endsLocked((*lifecycle.Status).Dead)
 	}
-	stopping := n.stopping
 	n.mu.Unlock()
-	if !stopping {
+	if !n.isStopping() {
 		exit, _ := l.Process().Exit()
 		n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.Incarnation)
 		if n.guard.Killed() {
-			n.log.Error("the guard killed mysqld: this daemon was stopped, or hung, for longer than its lease", "incarnation",
-				l.Incarnation)
-			n.history.add(n.event("guard", 0,
-				"the guard killed mysqld: the daemon was stopped, or hung, for longer than its lease"))
+			n.log.Error(guardKilled, "incarnation", l.Incarnation)
+			n.history.add(n.event("guard", 0, guardKilled))
 		}
 	}
-	n.poke()
+	n.wakeLoop()
 }
 
 // noteDying lets a fence and a hand-over begin before the kernel is done with mysqld. A server that is being seeded
@@ -92,11 +82,23 @@ func (n *Node) watch(l *lifecycle.Life) {
 func (n *Node) noteDying(l *lifecycle.Life) {
 	n.mu.Lock()
 	if s := n.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
-		n.lives.Change((*lifecycle.Status).Dying)
-		n.gossip.Publish()
+		n.endsLocked((*lifecycle.Status).Dying)
 	}
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
+}
+
+const guardKilled = "the guard killed mysqld: the daemon was stopped, or hung, or got no CPU for longer than its lease"
+
+// endsLocked notes how the life ends, and that the guard was it if so, and not mysqld itself.
+func (n *Node) endsLocked(how func(*lifecycle.Status)) {
+	n.lives.Change(func(s *lifecycle.Status) {
+		if n.guard.Killed() {
+			s.EndedBecause(guardKilled)
+		}
+		how(s)
+	})
+	n.gossip.Publish()
 }
 
 // judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets
@@ -121,7 +123,7 @@ func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
 		n.mu.Unlock()
 		n.log.Warn("this node is seeded from another one", "why", err)
 		n.history.add(n.event(api.EventDivergent, 0, err.Error()))
-		n.poke()
+		n.wakeLoop()
 		return
 	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
 		again := s.Problem() == err.Error()
@@ -184,7 +186,7 @@ func (n *Node) probeServer() func(ctx context.Context) {
 		n.lives.Change(func(now *lifecycle.Status) { changed = now.Life() == s.Life() && now.Probed(server, log) })
 		if changed {
 			n.gossip.Publish()
-			n.poke()
+			n.wakeLoop()
 		}
 	}
 }
@@ -210,8 +212,7 @@ func (n *Node) endServer(l *lifecycle.Life) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lives.Life() == l {
-		n.lives.Change((*lifecycle.Status).Dying)
-		n.gossip.Publish()
+		n.endsLocked((*lifecycle.Status).Dying)
 	}
 }
 
@@ -237,7 +238,7 @@ func (n *Node) followApplied(ctx context.Context, l *lifecycle.Life) {
 		caughtUp := n.srv.backlog.Applied >= index && seen == index
 		n.mu.Unlock()
 		if caughtUp {
-			n.tendLag(&laggard)
+			n.updateLag(&laggard)
 			continue
 		}
 		applied, err := l.ReadExecuted(ctx)
@@ -245,9 +246,9 @@ func (n *Node) followApplied(ctx context.Context, l *lifecycle.Life) {
 			continue
 		}
 		seen = index
-		n.tendHeavy(&heavy)
-		n.tendLag(&laggard)
-		if n.late.active.Load() {
+		n.updateHeavy(&heavy)
+		n.updateLag(&laggard)
+		if n.applyDelay.active.Load() {
 			continue // it applies as fast as the leader did a while ago, which says nothing
 		}
 		if rate := meter.take(now(), applied, index); rate > 0 {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -56,7 +57,7 @@ func testSnapshots(t *testing.T) (first, second *raftpb.Snapshot) {
 	snapshot := func() *raftpb.Snapshot {
 		for range 100 {
 			e := trxEntry(next)
-			if err := l.AppendSync([]*raftpb.Entry{e}); err != nil {
+			if err := errors.Join(l.Append([]*raftpb.Entry{e}), l.Sync()); err != nil {
 				t.Fatal(err)
 			}
 			next++

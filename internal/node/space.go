@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/raftlog"
 )
 
@@ -68,11 +68,8 @@ func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) 
 		if !said {
 			log.Error("the disk is full: this node waits for space", "dir", dir, "free_mib", free>>20, "needed_mib", need>>20)
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the disk of %s is full: %d MiB are free, %d are needed", dir, free>>20, need>>20),
-				ctx.Err())
-		case <-time.After(spaceInterval):
+		if err := poll.Pause(ctx, spaceInterval); err != nil {
+			return fmt.Errorf("the disk of %s is full: %d MiB are free, %d are needed: %w", dir, free>>20, need>>20, err)
 		}
 	}
 }
@@ -89,21 +86,28 @@ func (n *Node) watchSpace(context.Context) {
 	if before != "" {
 		need = spaceEnough
 	}
-	fullDir, full := n.lowestSpace(need), ""
+	fullDir := n.lowestSpace(need)
 	if fullDir == before {
 		return
 	}
 	if fullDir != "" {
-		full = "the disk of " + fullDir + " is full, or nearly"
-		n.log.Error(full + ": make room")
+		n.log.Error(fullDisk(fullDir) + ": make room")
 	} else {
 		n.log.Info("there is space on disk again")
 	}
 	n.mu.Lock()
-	n.full, n.fullDir = full, fullDir
+	n.fullDir = fullDir
 	n.gossip.Publish()
 	n.mu.Unlock()
-	n.poke()
+	n.wakeLoop()
+}
+
+// fullDisk says whose disk is full; empty: none is.
+func fullDisk(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return "the disk of " + dir + " is full, or nearly"
 }
 
 // lowestSpace is the first folder of this node whose disk has less than need bytes; empty: all have them. Parts of

@@ -29,7 +29,7 @@ func (n *Node) myStatus() gossip.Status {
 	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows,
 		Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.Settings().Version, Full: n.full != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
+		Settings: n.Settings().Version, Full: n.fullDir != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
 		Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
 	s.Unready, s.Ready = n.readyLocked()
 	s.Left, s.Seen = n.gossip.Past()
@@ -58,7 +58,7 @@ func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string)
 // readyLocked says whether this node's mysqld is judged and fed, and if not why.
 func (n *Node) readyLocked() (ha.Reason, bool) {
 	s := n.lives.Status()
-	return ha.Unready(n.serverViewLocked(), s.LogStuck(), n.stopping, now())
+	return ha.Unready(n.serverViewLocked(), s.LogStuck(), s.Stopping(), now())
 }
 
 // leads says whether this node is the leader in the term in which its mysqld serves.
@@ -106,8 +106,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		_, my.Epoch = n.epochLocked(st)
 		my.GTIDExecuted, my.ReadOnly = l.Executed().String(), l.ReadOnly()
 		if s.State() == ha.ServerReady {
-			behind, bytes := n.lagLocked()
-			lag := behind.Seconds()
+			since, bytes := n.lagLocked()
+			lag := since.Seconds()
 			if n.hearsLeaderLocked(st) {
 				my.LagSeconds, my.LagBytes, my.CatchUpSeconds = &lag, &bytes, n.catchUpLocked(bytes)
 			}
@@ -224,13 +224,13 @@ func (n *Node) routerConfig() (router.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Confirm, c.Cluster, c.Logger, c.OnQuiet, c.Streams, c.Reads = n.confirmRoute, sessionCluster{n}, n.log, n.poke,
-		changeStream{n}, reads.Router{Reads: n.reads, LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.recovery.Generation().
-			NumberOf())}
+	c.Confirm, c.Cluster, c.Logger, c.OnQuiet = sessionServers{n}.confirm, sessionCluster{n}, n.log, n.wakeLoop
+	c.Streams, c.Reads = changeStream{n}, reads.Router{Reads: n.reads,
+		LogName: fmt.Sprintf("%s/%d", n.id.Cluster, n.recovery.Generation().NumberOf())}
 	if !c.Sessions && c.SplitListen == "" && c.StreamListen == "" && len(r.Sockets()) == 0 {
 		return c, nil
 	}
-	c.TLS, c.Outcomes = n.certs.Bundle().RouterTLS(), sessionOutcomes{n}
+	c.TLS, c.Outcomes = n.certs.Bundle().RouterTLS(), sessionServers{n}
 	switch pair, err := n.routerCertificate(); {
 	case err != nil:
 		return c, err

@@ -2,35 +2,40 @@ package node
 
 import (
 	"testing"
-	"time"
 
 	"trireme/internal/access/router"
+	"trireme/internal/node/gossip"
 )
 
-// Writes are not closed before a router without a node has said that it is quiet in this very switchover, and every
-// router that does not say so is waited for as long as the bound is and no longer.
-func TestAwaitQuiet(t *testing.T) {
+// TestQuiet: writes are not closed before a router without a node has said that it is quiet in this very switchover,
+// and every node that is heard has said so of this term.
+func TestQuiet(t *testing.T) {
 	n := newTestNode(t)
-	n.router, n.hold = router.New(router.Config{Logger: n.log}), 4
+	n.router = router.New(router.Config{Logger: n.log})
 	defer n.router.Close()
 	n.router.SetView(router.View{KeepRW: true})
-	if n.sessionsFollowed() {
+	c := clientsOf{n}
+	if c.Followed() || !c.Quiet(4, 7) {
 		t.Error("there is no router")
 	}
 	leave := n.routers.Follow("r1")
-	if !n.sessionsFollowed() {
+	if !c.Followed() {
 		t.Error("a router without a node is not asked")
 	}
 	n.routers.Quiet("r1", 3) // of an attempt before
-	const bound = 50 * time.Millisecond
-	began := now()
-	n.awaitQuiet(t.Context(), 7, bound)
-	if waited := now() - began; waited < bound {
-		t.Errorf("it was waited for %v", waited)
+	if c.Quiet(4, 7) {
+		t.Error("a router is quiet that was so at an attempt before")
 	}
-	n.routers.Quiet("r1", 4)
-	n.awaitQuiet(t.Context(), 7, time.Hour)
-	n.hold = 5
+	if n.routers.Quiet("r1", 4); !c.Quiet(4, 7) || c.Quiet(5, 7) {
+		t.Error("a router's word is not taken for the attempt that it names")
+	}
 	leave()
-	n.awaitQuiet(t.Context(), 7, time.Hour)
+	peers := n.gossip.Peers()
+	peers[2] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Quiet: 6, Follows: true}}
+	if !c.Followed() || c.Quiet(5, 7) {
+		t.Error("a node's router is quiet that was so in a term before")
+	}
+	if peers[2].Quiet = 7; !c.Quiet(5, 7) {
+		t.Error("a node's router is not quiet")
+	}
 }

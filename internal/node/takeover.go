@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/ledger"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/node/gossip"
@@ -71,7 +72,7 @@ type takeover struct {
 	before      ledger.Barrier // of the leader before
 	began       time.Duration
 	lost        string // how the leader before was lost, when that was seen
-	wished      bool   // an operator forced it
+	forced      bool   // an operator forced it
 	seenBy      string // who knows when the leader before last took writes; empty: no node does
 	seen        time.Duration
 }
@@ -84,7 +85,7 @@ func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	t.sign, t.noticed, t.asked, t.lost = l.Sign, l.Noticed, l.Asked, lost
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t.elected, t.wished = n.leaderSince, n.leadership.Wished(term)
+	t.elected, t.forced = n.leaderSince, n.leadership.Forced(term)
 	return t
 }
 
@@ -101,7 +102,7 @@ func (n *Node) reportTakeover(ctx context.Context, t *takeover) {
 	switch {
 	case t.before.Index == 0:
 		e.Cause = "the first leader of the cluster"
-	case t.wished:
+	case t.forced:
 		e.Kind, e.Cause = eventFailover, "an operator forced a failover"
 	case left.Planned:
 		e.Kind, e.Cause, e.By = eventSwitchover, left.Cause, shorten(left.By)
@@ -150,10 +151,8 @@ func (n *Node) awaitRoutes(ctx context.Context, term uint64) time.Duration {
 		if all {
 			return now()
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, time.Millisecond) != nil {
 			return now()
-		case <-time.After(time.Millisecond):
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestHealthyMoves(t *testing.T) {
 	if full, stalled := n.outOfSpace(); full != "" || !stalled {
 		t.Errorf("it has space: %q, %v", full, stalled)
 	}
-	n.full, n.fullDir = "the disk of /srv is full", "/srv"
+	n.fullDir = "/srv"
 	full, stalled := n.outOfSpace()
 	if m := n.Self(t.Context()); m.DiskFull != "/srv" || !stalled || !strings.Contains(full, "/srv") {
 		t.Errorf("%q; %q", m.DiskFull, full)

@@ -28,9 +28,9 @@ func (n *Node) every(interval time.Duration, f func(ctx context.Context)) {
 	})
 }
 
-// tendDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be, or
-// XA transactions are prepared here.
-func (n *Node) tendDurable() func(ctx context.Context) {
+// updateDurable calls keepDurable every durableInterval, and sooner while some node's log is larger than it should be,
+// or XA transactions are prepared here.
+func (n *Node) updateDurable() func(ctx context.Context) {
 	var next time.Duration
 	return func(ctx context.Context) {
 		if now() < next && !n.logsPinned() && !n.lives.WatchesXA() {
@@ -84,9 +84,9 @@ func (n *Node) tidyBinlog(ctx context.Context) {
 	}
 }
 
-// tendApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up.
+// restartApplier starts a follower's receiver or applier again when it has stopped, and cuts sessions that hold it up.
 // While it does not run, the node is no candidate.
-func (n *Node) tendApplier(ctx context.Context) {
+func (n *Node) restartApplier(ctx context.Context) {
 	n.mu.Lock()
 	s := n.lives.Status()
 	lag := time.Duration(0)
@@ -177,8 +177,8 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 	if n.stalledLocked() == 0 {
 		return "", false
 	}
-	if n.full != "" {
-		full = n.full + ", and nothing is applied; make room"
+	if n.fullDir != "" {
+		full = fullDisk(n.fullDir) + ", and nothing is applied; make room"
 	}
 	return full, true
 }

@@ -28,7 +28,7 @@ const releasePatience = 200 * time.Millisecond
 type addresses struct {
 	manager *vip.Manager // nil: no virtual addresses
 	rw, ro  []netip.Addr
-	due     chan struct{} // tendVIP has to be called
+	due     chan struct{} // updateVIP has to be called
 
 	// Guarded by Node.mu.
 	given    map[netip.Addr]uint64 // read addresses, by this node as leader; nil: it is not
@@ -56,21 +56,21 @@ func (n *Node) startVIP() error {
 	return nil
 }
 
-// keepVIP calls tendVIP whenever it is due.
+// keepVIP calls updateVIP whenever it is due.
 func (n *Node) keepVIP(ctx context.Context) {
 	for {
 		select {
 		case <-n.vip.due:
-			n.tendVIP()
+			n.updateVIP()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// tendVIPSoon is for the loop and for a promotion: the kernel may let a change of its addresses wait for seconds, and a
-// loop that waits counts as dead.
-func (n *Node) tendVIPSoon() {
+// updateVIPSoon is for the loop and for a promotion: the kernel may let a change of its addresses wait for seconds, and
+// a loop that waits counts as dead.
+func (n *Node) updateVIPSoon() {
 	select {
 	case n.vip.due <- struct{}{}:
 	default:
@@ -108,9 +108,9 @@ func (n *Node) mayHold(a netip.Addr) bool {
 	return slices.Contains(n.vip.lent, a) && (n.vip.given == nil || lease)
 }
 
-// tendVIP wants what this node should have. The read-write addresses are wanted from the beginning of a promotion, so
+// updateVIP wants what this node should have. The read-write addresses are wanted from the beginning of a promotion, so
 // that nothing but the binding is left to do when writes are open; they go by dropVIP.
-func (n *Node) tendVIP() {
+func (n *Node) updateVIP() {
 	if n.vip.manager == nil {
 		return
 	}
@@ -130,8 +130,8 @@ func (n *Node) tendVIP() {
 }
 
 // dropVIP releases everything at once: clients are reset, so that none waits for an answer that cannot come. It comes
-// back by tendVIP. A kernel that takes longer than releasePatience is not waited for: mysqld has to be fenced whatever
-// becomes of its addresses, which are not renewed any more.
+// back by updateVIP. A kernel that takes longer than releasePatience is not waited for: mysqld has to be fenced
+// whatever becomes of its addresses, which are not renewed any more.
 func (n *Node) dropVIP() {
 	if n.vip.manager == nil {
 		return
@@ -202,7 +202,7 @@ func (n *Node) readsLocked() map[string]uint64 {
 // more.
 func (n *Node) borrowReadsLocked() {
 	_, ready := n.readyLocked()
-	if s := n.lives.Status(); n.stopping || !ready && s.Phase() == ha.PhaseNone || s.Phase() == ha.PhaseFencing {
+	if s := n.lives.Status(); s.Stopping() || !ready && s.Phase() == ha.PhaseNone || s.Phase() == ha.PhaseFencing {
 		n.vip.lent = nil
 		return
 	}

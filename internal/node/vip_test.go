@@ -110,7 +110,7 @@ func TestAddressesHoldNobodyUp(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 3 {
-			n.tendVIPSoon()
+			n.updateVIPSoon()
 		}
 		n.dropVIP()
 	}()

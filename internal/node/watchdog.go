@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/base/systemd"
 )
 
@@ -68,12 +69,10 @@ func (w *watchdog) watch(n *Node) {
 
 // getsOn waits until the loop has begun another turn and raft's goroutine has answered.
 func (n *Node) getsOn(ctx context.Context) error {
-	n.poke()
+	n.wakeLoop()
 	for seen := n.turns.Load(); n.turns.Load() == seen; {
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, turnPoll) != nil {
 			return errStandsStill
-		case <-time.After(turnPoll):
 		}
 	}
 	return n.cons.Answers(ctx)

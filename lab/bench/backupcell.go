@@ -104,7 +104,7 @@ func (m *backupMeasure) copy(ctx context.Context) error {
 		return err
 	}
 	v[valCopyS], v[valCopyMiBs] = took.Seconds(), v[valDataMiB]/took.Seconds()
-	busy, err := m.besideWriters(ctx, func(ctx context.Context) error {
+	busy, err := m.withWriters(ctx, func(ctx context.Context) error {
 		_, err := m.makeCopy(ctx, dir)
 		return err
 	})
@@ -126,11 +126,11 @@ func (m *backupMeasure) makeCopy(ctx context.Context, dir string) (time.Duration
 	return time.Since(begin), err
 }
 
-// besideWriters does something in the midst of a load, and keeps the writers' TPS during it and before and after it. It
+// withWriters does something in the midst of a load, and keeps the writers' TPS during it and before and after it. It
 // returns how long it took. What f needs to begin it leaves out by setting m.begin again.
-func (m *backupMeasure) besideWriters(ctx context.Context, f func(context.Context) error) (time.Duration, error) {
+func (m *backupMeasure) withWriters(ctx context.Context, f func(context.Context) error) (time.Duration, error) {
 	var before, end time.Time
-	seconds, err := m.bed.Settings.load("").beside(ctx, m.targets, m.threads, func(ctx context.Context) error {
+	seconds, err := m.bed.Settings.load("").during(ctx, m.targets, m.threads, func(ctx context.Context) error {
 		if err := poll.Pause(ctx, m.length); err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (m *backupMeasure) archive(ctx context.Context) (err error) {
 		return err
 	}
 	var ages []lagSample
-	_, err = m.besideWriters(ctx, func(ctx context.Context) (err error) {
+	_, err = m.withWriters(ctx, func(ctx context.Context) (err error) {
 		a, err := m.sys.Archive(ctx, m.tool, dir)
 		if err != nil {
 			return err
@@ -290,7 +290,7 @@ func (m *backupMeasure) check(ctx context.Context) error {
 		return err
 	}
 	var busy float64
-	_, err = m.besideWriters(ctx, func(ctx context.Context) (err error) {
+	_, err = m.withWriters(ctx, func(ctx context.Context) (err error) {
 		busy, err = run(ctx, checkShare)
 		return err
 	})

@@ -77,12 +77,12 @@ func TestBeside(t *testing.T) {
 
 // fakeArchive always lags by some marks.
 type fakeArchive struct {
-	now, behind uint64
-	failed      error
+	now, lag uint64
+	failed   error
 }
 
 func (a *fakeArchive) Now(context.Context) (uint64, error) { a.now++; return a.now, nil }
-func (a *fakeArchive) Reached() (uint64, error)            { return a.now - min(a.now, a.behind), a.failed }
+func (a *fakeArchive) Reached() (uint64, error)            { return a.now - min(a.now, a.lag), a.failed }
 func (a *fakeArchive) Stop() error                         { return nil }
 
 func TestArchiveAge(t *testing.T) {
@@ -98,7 +98,7 @@ func TestArchiveAge(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	ages, err := watchArchive(t.Context(), &fakeArchive{behind: 1}, now.Add(300*time.Millisecond),
+	ages, err := watchArchive(t.Context(), &fakeArchive{lag: 1}, now.Add(300*time.Millisecond),
 		now.Add(900*time.Millisecond))
 	if err != nil || len(ages) == 0 || ages[0].at.Before(now.Add(300*time.Millisecond)) ||
 		ages[len(ages)-1].lag < markEvery {

@@ -7,11 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"trireme/lab/child"
+	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
+	"trireme/lab/tpcc"
+	"trireme/lab/wan"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder, faultfs.Server, tpcc.Generator)
+	os.Exit(testkit.Run(m))
+}
 
 // needServers marks a test that runs a suite on real servers.
 func needServers(t *testing.T) {

@@ -60,11 +60,11 @@ func (s Suite) duels(r *Results) []duel {
 func losses(all []duel) []duel {
 	var out []duel
 	for _, d := range all {
-		if d.behind() > noise {
+		if d.deficit() > noise {
 			out = append(out, d)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b duel) int { return cmp.Compare(b.behind(), a.behind()) })
+	slices.SortStableFunc(out, func(a, b duel) int { return cmp.Compare(b.deficit(), a.deficit()) })
 	return out
 }
 
@@ -89,9 +89,9 @@ func glance(all []duel) report.Section {
 		better, worse, ratios, m := 0, 0, []float64(nil), metricOf(g.metric)
 		for _, d := range of[g] {
 			switch sure := !d.ours.wide() && !d.theirs.wide(); {
-			case sure && d.behind() < -unresolved:
+			case sure && d.deficit() < -unresolved:
 				better++
-			case sure && d.behind() > unresolved:
+			case sure && d.deficit() > unresolved:
 				worse++
 			}
 			if d.ratio > 0 && !math.IsInf(d.ratio, 0) { // of nothing no mean can be formed
@@ -156,8 +156,8 @@ func slower(list []duel) report.Section {
 	return s
 }
 
-// behind is the fraction by which Trireme is worse: 0.3 is 30 %.
-func (l duel) behind() float64 {
+// deficit is the fraction by which Trireme is worse: 0.3 is 30 %.
+func (l duel) deficit() float64 {
 	if l.metric.Lower {
 		if l.ratio == 0 {
 			return -1

@@ -63,14 +63,7 @@ var faultKinds = []faultKind{
 func (k faultKind) once() bool { return k.fault == rivals.AddNode }
 
 func kindOf(name string) (faultKind, error) {
-	var known []string
-	for _, k := range faultKinds {
-		if k.name == name {
-			return k, nil
-		}
-		known = append(known, k.name)
-	}
-	return faultKind{}, fmt.Errorf("no fault %q; there are: %s", name, strings.Join(known, ", "))
+	return named("fault", name, faultKinds, func(k faultKind) string { return k.name })
 }
 
 var failoverSuite = Suite{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"trireme/internal/base/poll"
@@ -29,10 +28,10 @@ type faultRun struct {
 	kind faultKind
 	c    rivals.Breakable
 	w    *verify.Workload
-	line *timeLine
 
 	before rivals.Lead
 	victim string
+	begin  time.Time // of the load that is looked at
 	at     time.Time
 	wentOn time.Time // what was frozen or cut off; otherwise at
 	rec    Record
@@ -55,7 +54,6 @@ func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 	if f.w, err = verify.New(verify.Config{Login: c.Login(), Writers: b.Settings.Threads[0]}); err != nil {
 		return f.rec, err
 	}
-	defer f.w.Close()
 	pctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	if err := f.w.Prepare(pctx); err != nil {
@@ -86,13 +84,10 @@ func (k faultKind) measure(ctx context.Context, b *Bed) (Record, error) {
 // run is everything under load.
 func (f *faultRun) run(ctx context.Context, s Settings) error {
 	meter := f.w.Meter()
-	begin := time.Now()
-	if err := acked(ctx, meter, begin); err != nil {
+	if err := acked(ctx, meter, time.Now()); err != nil {
 		return err
 	}
-	begin = time.Now()
-	f.line = drawTimeLine(meter, begin)
-	defer f.line.stop()
+	f.begin = time.Now()
 	if err := poll.Pause(ctx, time.Duration(s.WarmupSeconds)*time.Second); err != nil {
 		return err
 	}
@@ -108,13 +103,15 @@ func (f *faultRun) run(ctx context.Context, s Settings) error {
 	f.at = time.Now()
 	f.wentOn = f.at
 	v := f.rec.Values
-	v[valSteadyGap], v[valRate] = milliseconds(meter.LongestGap(begin.Add(time.Second)).Length()),
+	v[valSteadyGap], v[valRate] = milliseconds(meter.LongestGap(f.begin.Add(time.Second)).Length()),
 		meter.Rate(f.at.Add(-rateTime), f.at)
 	f.event(f.at, f.kind.name)
 	hitErr := f.hit(ctx)
 	whole, healErr := f.heal(ctx, time.Duration(s.Seconds)*time.Second)
 	v[valFailed] = float64(meter.Failed() - failed)
-	f.rec.Series = map[string][]float64{valTPS: f.line.stop()}
+	if f.rec.Series == nil {
+		f.rec.Series = map[string][]float64{valTPS: perSecond(meter, f.begin, time.Now())}
+	}
 	if err := errors.Join(hitErr, healErr); err != nil {
 		return fmt.Errorf("%w: it did not recover, the write gap was %.0f ms: %w", errBroken, v[valGap], err)
 	}
@@ -126,7 +123,7 @@ func (f *faultRun) run(ctx context.Context, s Settings) error {
 }
 
 func (f *faultRun) event(at time.Time, text string) {
-	f.rec.Events = append(f.rec.Events, Event{Second: at.Sub(f.line.begin).Seconds(), Text: text})
+	f.rec.Events = append(f.rec.Events, Event{Second: at.Sub(f.begin).Seconds(), Text: text})
 }
 
 // hit makes the fault, waits until it has been seen and writes go on, and ends it if it lasts.
@@ -212,7 +209,7 @@ func (f *faultRun) heal(ctx context.Context, load time.Duration) (whole time.Tim
 		return whole, ctx.Err()
 	}
 	if err != nil {
-		f.line.stop()
+		f.rec.Series = map[string][]float64{valTPS: perSecond(meter, f.begin, time.Now())}
 		f.rec.Note = "the writers had to pause until it had caught up"
 		f.event(time.Now(), eventPause)
 		f.w.Pause()
@@ -299,35 +296,10 @@ func joinNotes(a, b string) string {
 	return a + "; " + b
 }
 
-// timeLine takes down how many writes are acknowledged in each second, as it goes: the meter forgets.
-type timeLine struct {
-	begin time.Time
-	meter *verify.Meter
-	end   chan struct{}
-	once  sync.Once
-	wg    sync.WaitGroup
-	tps   []float64 // of each whole second
-}
-
-func drawTimeLine(m *verify.Meter, begin time.Time) *timeLine {
-	l := &timeLine{begin: begin, meter: m, end: make(chan struct{})}
-	l.wg.Go(func() {
-		for {
-			to := l.begin.Add(time.Duration(len(l.tps)+1) * time.Second)
-			select {
-			case <-l.end:
-				return
-			case <-time.After(time.Until(to)):
-				l.tps = append(l.tps, m.Rate(to.Add(-time.Second), to))
-			}
-		}
-	})
-	return l
-}
-
-// stop ends it and returns it. It may be called again.
-func (l *timeLine) stop() []float64 {
-	l.once.Do(func() { close(l.end) })
-	l.wg.Wait()
-	return l.tps
+// perSecond is how many writes were acknowledged in each whole second between two times.
+func perSecond(m *verify.Meter, from, to time.Time) (tps []float64) {
+	for at := from.Add(time.Second); !at.After(to); at = at.Add(time.Second) {
+		tps = append(tps, m.Rate(at.Add(-time.Second), at))
+	}
+	return tps
 }

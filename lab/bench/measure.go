@@ -70,7 +70,7 @@ func throughput(ctx context.Context, b *Bed, load loader, via rivals.Via, thread
 	if err != nil {
 		return rec, err
 	}
-	behind, err := b.Behind(ctx)
+	backlog, err := b.Backlog(ctx)
 	if err != nil {
 		return rec, err
 	}
@@ -86,7 +86,7 @@ func throughput(ctx context.Context, b *Bed, load loader, via rivals.Via, thread
 	client := float64(r.CPU.Microseconds()) / n
 	rec.Values = r.values()
 	rec.Values[valSustained], rec.Values[valQPS] = n/(r.Seconds+rest.Seconds()), float64(r.Queries)/r.Seconds
-	rec.Values[valBehind], rec.Values[valCatchUp], rec.Values[valClientUS] = float64(behind), rest.Seconds(), client
+	rec.Values[valNotApplied], rec.Values[valCatchUp], rec.Values[valClientUS] = float64(backlog), rest.Seconds(), client
 	if b.Network() != nil {
 		rec.Values[valNetworkUS] = float64((networkCPU(b) - network).Microseconds()) / n
 	}
@@ -151,7 +151,7 @@ func addHosts(rec *Record, hosts []rivals.HostParts, client float64) error {
 func caughtUp(ctx context.Context, r rivals.Running, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
 	for {
-		n, err := r.Behind(ctx)
+		n, err := r.Backlog(ctx)
 		took := time.Since(begin)
 		if err != nil || n == 0 {
 			return took, err

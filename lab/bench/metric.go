@@ -15,7 +15,7 @@ const (
 	valP95        = "p95_ms"
 	valP99        = "p99_ms"
 	valErrors     = "ignored_errors"
-	valBehind     = "behind"          // transactions that the slowest server had not applied when the load ended
+	valNotApplied = "behind"          // transactions that the slowest server had not applied when the load ended
 	valCatchUp    = "catch_up_s"      // until it had
 	valCPUAll     = "cpu_relative"    // of all hosts per transaction, in units of the load generator's own
 	valCPULeader  = "cpu_leader"      // the same of the leader's host
@@ -64,7 +64,7 @@ var commonMetrics = []metric{
 	{Name: valP95, Title: "p95 ms", Unit: " ms p95", Lower: true, Digits: 1, Brief: true},
 	{Name: valP99, Title: "p99 ms", Unit: " ms p99", Lower: true, Digits: 1},
 	{Name: valErrors, Title: "ignored errors", Lower: true},
-	{Name: valBehind, Title: "not applied", Unit: " not applied", Lower: true, Brief: true},
+	{Name: valNotApplied, Title: "not applied", Unit: " not applied", Lower: true, Brief: true},
 	{Name: valCatchUp, Title: "catch-up s", Lower: true, Digits: 1},
 	{Name: valCPUAll, Title: "CPU, all hosts", Unit: "x CPU", Lower: true, Digits: 2, Brief: true},
 	{Name: valCPULeader, Title: "CPU, leader's host", Lower: true, Digits: 2},

@@ -206,11 +206,23 @@ func setIf[T any](to *T, value T, set bool) {
 	}
 }
 
+// named finds one by its name.
+func named[T any](what, name string, all []T, nameOf func(T) string) (none T, err error) {
+	var known []string
+	for _, x := range all {
+		if nameOf(x) == name {
+			return x, nil
+		}
+		known = append(known, nameOf(x))
+	}
+	return none, fmt.Errorf("no %s %q; there are: %s", what, name, strings.Join(known, ", "))
+}
+
 // knownCases refuses cases that a suite does not have.
 func knownCases(cases, known []string) error {
 	for _, c := range cases {
-		if !slices.Contains(known, c) {
-			return fmt.Errorf("no case %q; there are: %s", c, strings.Join(known, ", "))
+		if _, err := named("case", c, known, func(name string) string { return name }); err != nil {
+			return err
 		}
 	}
 	return nil

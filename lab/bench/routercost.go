@@ -15,27 +15,14 @@ func (r *Results) routerTable() report.Table {
 	t := report.Table{Caption: "CPU of the router, µs per query, with the 95 % interval",
 		Columns: []report.Column{{Title: "system"}, {Title: "threads", Number: true},
 			{Title: "blocks", Number: true}, {Title: "µs", Number: true}, {Title: "of InnoDB Cluster's", Number: true}}}
-	of := map[Key]Record{}
-	for _, rec := range r.Records {
-		if rec.Values[valTPS] > 0 {
-			of[rec.Key] = rec
+	order, spent := r.blocks(func(way string) string {
+		if way == string(rivals.Router) {
+			return string(rivals.Direct)
 		}
-	}
-	var order []Key
-	spent := map[Key][]float64{}
-	for _, rec := range r.Records {
-		direct := rec.Key
-		direct.Case = string(rivals.Direct)
-		base, found := of[direct]
-		if rec.Case != string(rivals.Router) || rec.Values[valTPS] == 0 || !found {
-			continue
-		}
-		k := rec.Key.cell()
-		if spent[k] == nil {
-			order = append(order, k)
-		}
-		spent[k] = append(spent[k], (rec.besidesMySQL()-base.besidesMySQL())*rec.Values[valTPS]/rec.Values[valQPS])
-	}
+		return ""
+	}, func(rec, base Record) float64 {
+		return (rec.besidesMySQL() - base.besidesMySQL()) * rec.Values[valTPS] / rec.Values[valQPS]
+	})
 	rival := map[int]float64{} // by threads
 	for _, k := range order {
 		if k.System == routerRival {

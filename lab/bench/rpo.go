@@ -41,14 +41,7 @@ func leaderOnly(hosts []string) []string { return hosts[:1] }
 func majority(hosts []string) []string   { return hosts[:len(hosts)/2+1] }
 
 func disasterOf(name string) (disaster, error) {
-	var known []string
-	for _, d := range disasters {
-		if d.name == name {
-			return d, nil
-		}
-		known = append(known, d.name)
-	}
-	return disaster{}, fmt.Errorf("no disaster %q; there are: %s", name, strings.Join(known, ", "))
+	return named("disaster", name, disasters, func(d disaster) string { return d.name })
 }
 
 // darkness is how long hosts are without power.
@@ -109,7 +102,6 @@ func (d disaster) measure(ctx context.Context, b *Bed) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	defer w.Close()
 	pctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	if err := w.Prepare(pctx); err != nil {

@@ -386,15 +386,11 @@ func findSuites(names []string) ([]Suite, error) {
 	}
 	var out []Suite
 	for _, name := range names {
-		i := slices.IndexFunc(all, func(s Suite) bool { return s.Name == name })
-		if i < 0 {
-			known := []string{"all"}
-			for _, s := range all {
-				known = append(known, s.Name)
-			}
-			return nil, fmt.Errorf("no suite %q; there are: %s", name, strings.Join(known, ", "))
+		s, err := named("suite", name, all, func(s Suite) string { return s.Name })
+		if err != nil {
+			return nil, fmt.Errorf("%w, or all", err)
 		}
-		out = append(out, all[i])
+		out = append(out, s)
 	}
 	return out, nil
 }

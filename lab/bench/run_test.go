@@ -22,7 +22,7 @@ func (f fake) Targets(rivals.Via) ([]rivals.Target, error) { return nil, nil }
 func (f fake) Hosts() []rivals.HostParts                   { return nil }
 func (f fake) DB(string) *sql.DB                           { return nil }
 func (f fake) Settle(context.Context) error                { return nil }
-func (f fake) Behind(context.Context) (int64, error)       { return 0, nil }
+func (f fake) Backlog(context.Context) (int64, error)      { return 0, nil }
 func (f fake) Disk(string) *faultfs.FS                     { return nil }
 func (f fake) Network() *wan.Net                           { return nil }
 func (f fake) Stop() error                                 { *f.stopped++; return nil }
@@ -173,7 +173,7 @@ func TestBadSettings(t *testing.T) {
 		o    RunOptions
 		want string
 	}{
-		{RunOptions{Suites: []string{"nosuch"}}, "there are: all, topologies"},
+		{RunOptions{Suites: []string{"nosuch"}}, "there are: topologies"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Systems: []string{"oracle"}}}, "there are: standalone"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Topologies: []string{"moon"}}}, "moon"},
 		{RunOptions{Suites: []string{"cpu"}, Settings: Settings{Workloads: []string{"tpch"}}}, "there are: oltp_read_only"},

@@ -82,7 +82,7 @@ func dropTable(all []summary) report.Table {
 }
 
 // detailMetrics are the columns of a table with everything.
-var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valBehind, valCatchUp,
+var detailMetrics = []string{valTPS, valSustained, valAverage, valP95, valP99, valErrors, valNotApplied, valCatchUp,
 	valVariation, valCPULeader, valCPUAll, valThrottled}
 
 // details has a line for each system and number of threads.
@@ -247,33 +247,41 @@ func plainWay(way string) string {
 	return string(rivals.Direct)
 }
 
+// blocks are those that have a figure of TPS, as their case has and that which plain says it is compared with; "": it is
+// compared with none. By cell, in order, f says what a block has, by the one before it of the plain case.
+func (r *Results) blocks(plain func(string) string, f func(rec, base Record) float64) (order []Key,
+	of map[Key][]float64) {
+	all := map[Key]Record{}
+	for _, rec := range r.Records {
+		if rec.Values[valTPS] > 0 {
+			all[rec.Key] = rec
+		}
+	}
+	of = map[Key][]float64{}
+	for _, rec := range r.Records {
+		before := rec.Key
+		before.Case = plain(rec.Case)
+		base, found := all[before]
+		if before.Case == "" || rec.Values[valTPS] == 0 || !found {
+			continue
+		}
+		k := rec.Key.cell()
+		if of[k] == nil {
+			order = append(order, k)
+		}
+		of[k] = append(of[k], f(rec, base))
+	}
+	return order, of
+}
+
 // costTable is what each case costs against the block before it of the case that plain says; "": it is compared with
 // none.
 func (r *Results) costTable(kind, against string, plain func(string) string) report.Table {
 	t := report.Table{Caption: "TPS lost against " + against + ", in percent, with the 95 % interval",
 		Columns: []report.Column{{Title: "system"}, {Title: kind}, {Title: "threads", Number: true},
 			{Title: "blocks", Number: true}, {Title: "lost", Number: true}, {Title: "verdict"}}}
-	tps := map[Key]float64{}
-	for _, rec := range r.Records {
-		if v, ok := rec.Values[valTPS]; ok {
-			tps[rec.Key] = v
-		}
-	}
-	var order []Key
-	lost := map[Key][]float64{}
-	for _, rec := range r.Records {
-		before := rec.Key
-		before.Case = plain(rec.Key.Case)
-		v, base := tps[rec.Key], tps[before]
-		if before.Case == "" || v == 0 || base == 0 {
-			continue
-		}
-		k := rec.Key.cell()
-		if lost[k] == nil {
-			order = append(order, k)
-		}
-		lost[k] = append(lost[k], 100*(1-v/base))
-	}
+	order, lost := r.blocks(plain,
+		func(rec, base Record) float64 { return 100 * (1 - rec.Values[valTPS]/base.Values[valTPS]) })
 	for _, k := range order {
 		mean, half := meanWithin(lost[k])
 		verdict := "resolved"

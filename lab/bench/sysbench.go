@@ -175,8 +175,8 @@ func (w *secondsOf) Write(b []byte) (int, error) {
 // longestLoad exceeds the time of anything that is measured under load.
 const longestLoad = time.Hour
 
-// beside loads the servers with n threads for as long as f takes, and returns the TPS of each second.
-func (l Load) beside(ctx context.Context, targets []rivals.Target, threads int,
+// during loads the servers with n threads for as long as f takes, and returns the TPS of each second.
+func (l Load) during(ctx context.Context, targets []rivals.Target, threads int,
 	f func(context.Context) error) ([]secondTPS, error) {
 	args, err := l.args(targets)
 	if err != nil {

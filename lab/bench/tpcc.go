@@ -197,7 +197,7 @@ func checkTPCC(ctx context.Context, b *Bed, l *tpccLoad) (violations []string, e
 			continue
 		}
 		checked++
-		found, err := tpcc.CheckDB(ctx, l.config([]rivals.Target{{}}), db)
+		found, err := tpcc.Check(ctx, l.config([]rivals.Target{{}}), db)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", h.Name, err)
 		}

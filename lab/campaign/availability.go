@@ -129,8 +129,7 @@ func (b *batch) mended(ctx context.Context) {
 		well := true
 		for _, host := range h.hosts {
 			if _, asked := healthy[host]; !asked {
-				ok, err := b.sys.Healthy(ctx, host)
-				healthy[host] = ok && err == nil
+				healthy[host] = b.isHealthy(ctx, host)
 			}
 			well = well && healthy[host]
 		}
@@ -156,10 +155,7 @@ func (h *hurt) overdue(hurts []hurt, now time.Time) bool {
 // ready waits until all nodes are healthy, or not forever: then a majority may not be whole, and nothing is demanded.
 func (b *batch) ready(ctx context.Context) {
 	for end := time.Now().Add(quietAfter); time.Now().Before(end); _ = poll.Pause(ctx, looks) {
-		if !slices.ContainsFunc(b.sys.all, func(h string) bool {
-			ok, err := b.sys.Healthy(ctx, h)
-			return !ok || err != nil
-		}) {
+		if !slices.ContainsFunc(b.sys.all, func(h string) bool { return !b.isHealthy(ctx, h) }) {
 			return
 		}
 	}

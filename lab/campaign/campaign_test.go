@@ -10,14 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"trireme/lab/child"
 	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 	"trireme/lab/rivals"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
+	"trireme/lab/wan"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder, faultfs.Server)
+	os.Exit(testkit.Run(m))
+}
 
 // real are options of a campaign on real servers. The test is skipped where there can be none, unless they are
 // required.

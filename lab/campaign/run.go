@@ -141,7 +141,7 @@ func (b *batch) open(ctx context.Context) error {
 func (b *batch) close() {
 	if b.w != nil {
 		_ = b.w.Stop() // after an error: that one counts
-		_ = b.w.Close()
+		b.w.Close()
 	}
 }
 
@@ -271,6 +271,12 @@ func (b *batch) recover(ctx context.Context, r Rest, strikes []*strike) (after r
 	return after, err
 }
 
+// isHealthy reports whether a host is, as far as can be told.
+func (b *batch) isHealthy(ctx context.Context, host string) bool {
+	ok, err := b.sys.Healthy(ctx, host)
+	return ok && err == nil
+}
+
 // majority waits until one of the nodes is healthy.
 func (b *batch) majority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, quietAfter)
@@ -278,7 +284,7 @@ func (b *batch) majority(ctx context.Context) error {
 	for {
 		well := 0
 		for _, h := range b.sys.all {
-			if ok, err := b.sys.Healthy(ctx, h); err == nil && ok {
+			if b.isHealthy(ctx, h) {
 				well++
 			}
 		}
@@ -296,12 +302,13 @@ func (b *batch) majority(ctx context.Context) error {
 // others. Errors of faults that missed their target do not count.
 func endAll(ctx context.Context, strikes []*strike) error {
 	var errs []error
-	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int {
-		if c := compareBool(a.fault.Kind == Replace, b.fault.Kind == Replace); c != 0 {
-			return c
+	turn := func(st *strike) time.Time {
+		if st.fault.Kind == Replace {
+			return st.end().Add(healthyLimit)
 		}
-		return a.end().Compare(b.end())
-	})
+		return st.end()
+	}
+	byEnd := slices.SortedFunc(slices.Values(strikes), func(a, b *strike) int { return turn(a).Compare(turn(b)) })
 	for _, st := range byEnd {
 		if st.err != nil && !errors.Is(st.err, errMissed) {
 			errs = append(errs, fmt.Errorf("%v: %w", st.fault, st.err))
@@ -316,16 +323,6 @@ func endAll(ctx context.Context, strikes []*strike) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 func (st *strike) end() time.Time { return st.at.Add(st.fault.Hold) }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -49,14 +48,6 @@ const (
 	UntilMajority Rest = "a majority"
 	UntilHealthy  Rest = "all" // and all nodes are
 )
-
-func (s Step) String() string {
-	var out []string
-	for _, f := range s.Faults {
-		out = append(out, f.String())
-	}
-	return strings.Join(out, " + ")
-}
 
 const (
 	// of steps are of two faults: half of them at once, the others with the second before the system has recovered, as

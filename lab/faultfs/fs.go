@@ -113,8 +113,10 @@ func (f *FS) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.cmd = exec.CommandContext(context.WithoutCancel(ctx), "/proc/self/exe")
-	f.cmd.Env = append(os.Environ(), serveEnv+"=1")
+	if f.cmd, err = Server.Command(context.WithoutCancel(ctx)); err != nil {
+		conn.Close()
+		return err
+	}
 	f.cmd.Dir, f.cmd.Stderr, f.cmd.ExtraFiles = "/", os.Stderr, []*os.File{other}
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of the terminal: files are needed until the end
 	if err := f.cmd.Start(); err != nil {

@@ -16,9 +16,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"trireme/lab/child"
 	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 )
+
+func TestMain(m *testing.M) {
+	child.Main(faultfs.Server)
+	os.Exit(m.Run())
+}
 
 type testFS struct {
 	*faultfs.FS

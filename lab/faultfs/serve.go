@@ -10,10 +10,11 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"trireme/lab/child"
 )
 
 const (
-	serveEnv = "TRIREME_FAULTFS" // set in the process that serves
 	mountTag = "trireme-faultfs"
 	socketFD = 3
 
@@ -21,17 +22,8 @@ const (
 	maxWrite  = 256 << 10
 )
 
-// init makes this process the server of one file system, if it was started as such. No main function has to know of it.
-func init() {
-	if os.Getenv(serveEnv) == "" {
-		return
-	}
-	if err := serve(); err != nil {
-		fmt.Fprintln(os.Stderr, "faultfs:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// Server is the process that serves one file system.
+var Server = child.Role{Name: mountTag, Run: func([]string) error { return serve() }}
 
 // serve until the creator is gone.
 func serve() error {

@@ -30,9 +30,9 @@ func MySQL(t testing.TB) mysqld.Binary {
 // missing tool is treated as MySQL treats a missing mysqld.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
-	beside := filepath.Join(filepath.Dir(MySQL(t).Path), name)
-	if _, err := os.Stat(beside); err == nil {
-		return beside
+	sibling := filepath.Join(filepath.Dir(MySQL(t).Path), name)
+	if _, err := os.Stat(sibling); err == nil {
+		return sibling
 	}
 	path, err := exec.LookPath(name)
 	have(t, err, exec.ErrNotFound, "TRIREME_REQUIRE_MYSQL")

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"trireme/internal/base/poll"
+	"trireme/lab/child"
+	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
@@ -33,7 +35,10 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder, faultfs.Server)
+	os.Exit(testkit.Run(m))
+}
 
 // small is the least shape in which a system is what it is.
 func small(t *testing.T, l *Lab, s System) Shape {
@@ -181,7 +186,7 @@ func execute(t *testing.T, db *sql.DB, statement string) {
 func waitApplied(t *testing.T, r Running) {
 	t.Helper()
 	err := poll.Within(t.Context(), time.Minute, "all servers", func(ctx context.Context) error {
-		n, err := r.Behind(ctx)
+		n, err := r.Backlog(ctx)
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d transactions are not applied", n)
 		}

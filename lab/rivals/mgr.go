@@ -255,8 +255,8 @@ func (s *server) groupView(ctx context.Context) (v groupView, err error) {
 	return v, err
 }
 
-// Behind counts what any member has executed and the slowest one has not.
-func (m *mgr) Behind(ctx context.Context) (int64, error) {
+// Backlog counts what any member has executed and the slowest one has not.
+func (m *mgr) Backlog(ctx context.Context) (int64, error) {
 	var all []*sql.DB
 	for _, s := range m.servers {
 		all = append(all, s.db)

@@ -315,7 +315,7 @@ func (t *trireme) Testify(ctx context.Context, dir string) error {
 		}
 		cl.Close()
 		errs = append(errs, copyFile(t.LogFile(n), filepath.Join(dir, n.Name+".log")),
-			copyTree(filepath.Join(n.Dir, "raft"), filepath.Join(dir, n.Name+"-raft")))
+			os.CopyFS(filepath.Join(dir, n.Name+"-raft"), os.DirFS(filepath.Join(n.Dir, "raft"))))
 		if n.Role != config.RoleLogger {
 			errs = append(errs, copyFile(filepath.Join(n.Dir, "mysql", "log", "mysqld.err"), filepath.Join(dir, n.Name+".err")))
 		}

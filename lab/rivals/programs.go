@@ -36,9 +36,9 @@ func FindTrireme() (string, error) {
 		return path, nil
 	}
 	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "trireme")
-		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
-			return beside, nil
+		sibling := filepath.Join(filepath.Dir(self), "trireme")
+		if st, err := os.Stat(sibling); err == nil && st.Mode().IsRegular() {
+			return sibling, nil
 		}
 	}
 	if path, err := exec.LookPath("trireme"); err == nil {

@@ -163,7 +163,7 @@ func (r *replication) Settle(ctx context.Context) error {
 	})
 }
 
-func (r *replication) Behind(ctx context.Context) (int64, error) {
+func (r *replication) Backlog(ctx context.Context) (int64, error) {
 	var replicas []*sql.DB
 	for _, s := range r.servers[1:] {
 		replicas = append(replicas, s.db)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -102,7 +101,7 @@ func (h *host) startOn(ctx context.Context, serverID int, options map[string]str
 
 // copyData makes the server's data directory of a template.
 func (h *host) copyData(template string) error {
-	if err := copyTree(template, filepath.Join(h.dir, "data")); err != nil {
+	if err := os.CopyFS(filepath.Join(h.dir, "data"), os.DirFS(template)); err != nil {
 		return fmt.Errorf("copying the template: %w", err)
 	}
 	return nil
@@ -210,27 +209,6 @@ func (s *server) stop() {
 		s.db.Close()
 	}
 	s.proc.Kill()
-}
-
-// copyTree copies plain files and directories.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		dest := filepath.Join(to, rel)
-		switch {
-		case d.IsDir():
-			return os.MkdirAll(dest, 0o750)
-		case !d.Type().IsRegular():
-			return nil // sockets
-		}
-		return copyFile(path, dest)
-	})
 }
 
 func copyFile(from, to string) error {

@@ -128,8 +128,8 @@ type Running interface {
 	// Settle makes sure that the system is as it should be (roles, all members present, semi-sync on). It is called
 	// before each measurement.
 	Settle(context.Context) error
-	// Behind counts the transactions that were committed and that the slowest server has not applied yet.
-	Behind(context.Context) (int64, error)
+	// Backlog counts the transactions that were committed and that the slowest server has not applied yet.
+	Backlog(context.Context) (int64, error)
 	// Disk of a host; nil without Shape.Disks.
 	Disk(host string) *faultfs.FS
 	// Network that the hosts stand in; nil without a topology.

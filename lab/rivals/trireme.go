@@ -256,7 +256,7 @@ func (t *trireme) limitServers() error {
 	return nil
 }
 
-func (t *trireme) Behind(ctx context.Context) (int64, error) {
+func (t *trireme) Backlog(ctx context.Context) (int64, error) {
 	var replicas []*sql.DB
 	for name, db := range t.dbs {
 		if name != t.lead {

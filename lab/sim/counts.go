@@ -81,7 +81,7 @@ func (w *World) countsByName() Counts {
 // happens is what some forty seeds with mysqld have to have seen: a simulation in which nothing happens finds nothing.
 var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed",
 	"mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost",
-	"leadership to and fro", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
+	"leadership back and forth", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
 	"data tampered with"}
 
 // Missing is what has to have happened in some forty seeds with mysqld, and did not.

@@ -125,14 +125,6 @@ func (s *store) Sync() error {
 	return nil
 }
 
-// AppendSync is consensus.Storage's. A Stepper appends and syncs in two steps.
-func (s *store) AppendSync(entries []*raftpb.Entry) error {
-	if err := s.Append(entries); err != nil {
-		return err
-	}
-	return s.Sync()
-}
-
 // SetHardState is consensus.Storage's.
 func (s *store) SetHardState(hs *raftpb.HardState) error {
 	if s.n.w.opts.broken.vote {

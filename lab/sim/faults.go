@@ -65,7 +65,7 @@ const (
 )
 
 var faultNames = [numFaults]string{"kill", "kill all", "power loss", "power loss of all", "power loss in mid-write",
-	"stop", "isolate", "hears nobody", "is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles",
+	"stop", "isolate", "hears no other", "is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles",
 	"reorder", "clock", "slow disk", "hung disk", "failing disk", "full disk", "bit flip", "disk lost", "transfer",
 	"campaign", "depose", "purge", "membership", "mysqld"}
 

@@ -17,17 +17,18 @@ import (
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/lab/sim/fakemysql"
 )
 
 // glue is package node in the simulation: the Top of a machine with a mysqld. What package node leaves to packages of
 // its own is done here by the same code: lifecycle.Lives (all that happens to mysqld between its start and its death),
-// ackpath.Path (from committed entries to OKs), ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and
+// ackpath.Path (from committed entries to OKs), leadership.Leadership (moving it, and the lease), ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and
 // search. What is modelled after package node, step by step, is what it does in between: the order of a promotion,
-// fence, switchover, feed, seeding, guard. Each function names the one that it follows.
+// fence, feed, seeding, guard. Each function names the one that it follows.
 //
-// Left out: weights, a pause, the log's bound (ledger.BoundPoint), `failover` and force-quorum, the router.
+// Left out: weights, a pause, the log's bound (ledger.BoundPoint), force-quorum, the router.
 type glue struct {
 	w   *World
 	n   *Node
@@ -53,30 +54,18 @@ type glue struct {
 	ruled    *config.Cluster // the settings that acks has seen last
 	raft     consensus.State
 	since    time.Duration // leader since
-	asked    uint64        // the term before this one asked us to take over
+	lead     *leadership.Leadership
 	lives    *lifecycle.Lives
 	applied  uint64
 	hungAt   time.Duration // since when mysqld was seen not to answer
-	lost     time.Duration // when the lease was lost
-	hand     handover
-	request  *ha.Transfer
-	reqTerm  uint64
 	peers    map[uint64]*peerState
 	asks     map[uint64]func(any)
 	nextAsk  uint64
 	feed     feeder
 	tasks    []*task
 	looking  bool
-	stopping bool
 	lastSaid time.Duration
 	said     bool // the status has changed in a way that others wait for
-}
-
-type handover struct {
-	term  uint64
-	at    time.Duration
-	to    uint64
-	fails int
 }
 
 const (
@@ -87,7 +76,6 @@ const (
 	fencePatience  = 200 * time.Millisecond
 	guardGrace     = 50 * time.Millisecond
 	hungPatience   = 2 * time.Second
-	graceTime      = electionTimeout / 10
 )
 
 func newGlue(n *Node, s *sqlWorld) *glue {
@@ -121,10 +109,11 @@ func (g *glue) Start() uint64 {
 	g.sql.learn(g.n.Log(), hs.GetCommit())
 	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
 	g.acks, g.ruled = ackpath.New(g.n.ID, g.led, exec{g}, ackHost{g}), nil
-	g.raft, g.asked = consensus.State{}, 0
-	g.hand, g.request = handover{}, nil
+	g.raft = consensus.State{}
+	g.lead = leadership.New(config.Identity{ID: g.n.ID, Name: fmt.Sprint("n", g.n.ID)}, electionTimeout, exec{g},
+		leadershipHost{g}, slog.New(slog.DiscardHandler))
 	g.peers, g.asks = map[uint64]*peerState{}, map[uint64]func(any){}
-	g.applied, g.lost, g.looking, g.stopping = 0, 0, false, false
+	g.applied, g.looking = 0, false
 	g.lives = lifecycle.New(exec{g})
 	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: g,
 		Feed: lifeFeed{g}, Host: g, Logger: slog.New(slog.DiscardHandler)})
@@ -157,7 +146,7 @@ func (g *glue) Committed(entries []*raftpb.Entry) {
 		return
 	}
 	g.feedSoon()
-	g.poke()
+	g.wakeLoop()
 }
 
 // Snapshot implements Top (node.onSnapshot).
@@ -172,27 +161,26 @@ func (g *glue) Snapshot(snap *raftpb.Snapshot) {
 		g.lives.Change((*lifecycle.Status).JudgeAgain)
 	}
 	g.feed.on = false // the receiver is pointed at it again by the judgement
-	g.poke()
+	g.wakeLoop()
 }
 
 // State implements Top (node.softStateLocked).
 func (g *glue) State(s consensus.State) {
 	if s.Role == consensus.Leader && (g.raft.Role != consensus.Leader || g.raft.Term != s.Term) {
 		g.since = g.now()
+		g.lead.Elected(s.Term)
 	}
 	g.said = g.said || g.raft != s
-	if g.request != nil && g.reqTerm != s.Term {
-		g.request = nil
-	}
+	g.lead.InTerm(s.Term)
 	g.raft = s
-	g.poke()
+	g.wakeLoop()
 }
 
 // Step implements Top: what has to hold is checked where it can break.
 func (g *glue) Step() {}
 
-// poke makes the loop look again, soon.
-func (g *glue) poke() {
+// wakeLoop makes the loop look again, soon.
+func (g *glue) wakeLoop() {
 	if !g.up || g.looking {
 		return
 	}
@@ -212,6 +200,7 @@ func (g *glue) look() {
 		g.applied = g.led.Applied(g.srv.Executed()).Applied
 	}
 	g.tickAcks()
+	g.lead.NoteLease(time.Duration(g.n.LeaseUntil()))
 	v := g.view()
 	g.tellGuard(v.Raft.LeaseUntil)
 	_, acts := ha.Decide(v)
@@ -227,22 +216,22 @@ func (g *glue) look() {
 // view is node.view.
 func (g *glue) view() ha.View {
 	st := g.n.Status()
-	lease, s := g.lease(), g.lives.Status()
+	lease, s := g.lead.Lease(time.Duration(g.n.LeaseUntil())), g.lives.Status()
 	v := ha.View{
 		Now: g.now(), Self: g.n.ID, Name: fmt.Sprint("n", g.n.ID), Weight: 1,
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
-			LeaseUntil: lease, Transferee: st.Transferee, Asked: g.asked != 0 && st.Term == g.asked+1, Since: g.since,
+			LeaseUntil: lease, Transferee: st.Transferee, Since: g.since,
 			Unsettled: st.Role == consensus.Leader && g.acks.Settled() != st.Term, Voters: len(st.Voters)},
 		Server: s.Server.View(), Serving: s.Serving.View(),
-		HandoverTriedTerm: g.hand.term, HandoverAt: g.hand.at, HandoverTo: g.hand.to, HandoverFails: g.hand.fails,
-		Request: g.request, Stopping: g.stopping, Voter: slices.Contains(st.Voters, g.n.ID),
+		Stopping: s.Stopping(), Voter: slices.Contains(st.Voters, g.n.ID),
 		LastOpen: uint64(g.led.NewestBarrier().Node),
 	}
+	g.lead.Show(&v)
 	v.Server.Applied = g.applied
 	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
 		v.Server.Stuck, v.Server.StuckSince = "mysqld does not answer", g.hungAt
 	}
-	if s.Phase() == ha.PhaseOpen && s.Term() == st.Term {
+	if s.TakesWrites() && s.Term() == st.Term {
 		v.Open = g.n.ID
 	}
 	for _, id := range members(&st) {
@@ -262,22 +251,6 @@ func members(st *consensus.Status) []uint64 {
 	ids := slices.Concat(st.Voters, st.Outgoing, st.Learners)
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-// lease is leadership.Lease.
-func (g *glue) lease() time.Duration {
-	lease := time.Duration(g.n.LeaseUntil())
-	if lease > g.now() {
-		g.lost = 0
-		return lease
-	}
-	if g.lost == 0 {
-		g.lost = lease
-		if lease == 0 {
-			g.lost = g.now()
-		}
-	}
-	return g.lost + graceTime
 }
 
 func (g *glue) peerView(id uint64, st *consensus.Status) ha.Peer {
@@ -316,31 +289,26 @@ func (g *glue) act(a ha.Action) {
 	case ha.Restart:
 		g.endServer(l)
 	case ha.HandOver:
-		g.noteHandover(a)
-		g.n.Transfer(a.To, func(error) { g.poke() })
-		g.n.Tell(a.To, takeOver{a.Term})
+		attempt := g.lead.Begin(a)
+		g.spawn("hand over", func(k *task) { attempt.HandOver(k.ctx()) })
 	case ha.Switchover:
-		g.noteHandover(a)
-		g.request = nil
-		g.serve("switchover", func(k *task) { g.switchover(k, l, a) })
+		attempt, leader := g.lead.Begin(a), handingOver{g.leader(l, a.Term), g, l}
+		g.serve("switchover", func(k *task) { attempt.Switchover(k.ctx(), leader) })
 	}
 }
 
 // serve is node.serveTaskLocked.
 func (g *glue) serve(name string, f func(k *task)) {
 	done := make(chan struct{})
+	var before <-chan struct{}
 	k := g.spawn(name, func(k *task) {
 		defer close(done)
 		f(k)
+		for before != nil && !closed(before) {
+			_ = k.sleep(time.Millisecond)
+		}
 	})
-	g.lives.Change(func(s *lifecycle.Status) { s.Run(k.cancel, done) })
-}
-
-func (g *glue) noteHandover(a ha.Action) {
-	if a.Term != g.hand.term {
-		g.hand.fails = 0
-	}
-	g.hand.term, g.hand.at, g.hand.to = a.Term, g.now(), a.To
+	g.lives.Change(func(s *lifecycle.Status) { before = s.Run(k.cancel, done) })
 }
 
 // Recall implements lifecycle.Memory.

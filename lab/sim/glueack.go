@@ -60,7 +60,7 @@ func (h ackHost) RuleChanged(kind string, _, _ uint64, text string) {
 }
 
 // WakeLoop implements ackpath.Host.
-func (h ackHost) WakeLoop() { h.g.poke() }
+func (h ackHost) WakeLoop() { h.g.wakeLoop() }
 
 // Fail implements ackpath.Host.
 func (h ackHost) Fail(err error) { h.g.w.Violate("S1", "node %d: %v", h.g.n.ID, err) }
@@ -100,7 +100,7 @@ func (s *sqlWorld) matches(m consensus.Matches) consensus.Matches {
 // Matched implements Top.
 func (g *glue) Matched(m consensus.Matches) { g.acks.OnMatch(g.sql.matches(m)) }
 
-// tickAcks is what node.loop does for commit rules, and node.tendFlow.
+// tickAcks is what node.loop does for commit rules, and node.updateFlow.
 func (g *glue) tickAcks() {
 	h := &g.sql.holds
 	g.acks.TickRules(h.settings)

@@ -39,9 +39,9 @@ func (g *glue) PurgeBelow() uint64 {
 	if len(st.Outgoing) > 0 {
 		m = append(m, st.Outgoing)
 	}
-	var all []ledger.Keeper
+	var all []ledger.LogRetainer
 	for _, id := range members(&st) {
-		k := ledger.Keeper{ID: id, Data: !g.sql.isLogger(id)}
+		k := ledger.LogRetainer{ID: id, Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
 			k.Live, k.Ready, k.Keep = true, g.ready(), g.lives.KeepFrom()
 			if g.logger {
@@ -141,7 +141,7 @@ func (g *glue) seed(k *task) error {
 		return errors.New("no donor")
 	}
 	id := donors[g.w.rnd.IntN(len(donors))]
-	x, err := g.ask(k, id, donate{}, 2*time.Second)
+	x, err := g.ask(k.within(2*time.Second), id, donate{})
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (g *glue) seed(k *task) error {
 	if err := k.until(3*time.Second, "copying", copied); err != nil {
 		return err
 	}
-	if x, err = g.ask(k, id, donate{}, 2*time.Second); err != nil {
+	if x, err = g.ask(k.within(2*time.Second), id, donate{}); err != nil {
 		return err
 	}
 	end := x.(donation)
@@ -225,7 +225,7 @@ func (t *guardTimer) wait(g *glue) {
 // tellGuard is node.tellGuard.
 func (g *glue) tellGuard(lease time.Duration) {
 	s := g.lives.Status()
-	if until, told := s.GuardUntil(lease + graceTime); told {
+	if until, told := s.GuardUntil(lease + g.lead.Grace()); told {
 		g.guard.set(g, until)
 	}
 }
@@ -238,7 +238,7 @@ func (g *glue) guardStep(limit time.Duration) {
 		return
 	}
 	var until time.Duration
-	proven := g.lease() + graceTime
+	proven := g.lead.Lease(time.Duration(g.n.LeaseUntil())) + g.lead.Grace()
 	g.lives.Change(func(s *lifecycle.Status) {
 		s.BeginStep(g.now() + limit + guardGrace)
 		until = s.StepEnd(proven)

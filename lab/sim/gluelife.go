@@ -68,13 +68,13 @@ func (g *glue) noticeDeath() {
 			g.lives.Change((*lifecycle.Status).Dying)
 			g.said = true
 		}
-		g.poke()
+		g.wakeLoop()
 		g.n.in(time.Duration(5+g.w.rnd.IntN(150))*time.Millisecond, func() {
 			l.EndStream()
 			if g.lives.Life() == l {
 				g.lives.Change((*lifecycle.Status).Dead)
 				g.feed.on, g.hungAt, g.said = false, 0, true
-				g.poke()
+				g.wakeLoop()
 			}
 		})
 	})
@@ -223,7 +223,7 @@ func (g *glue) feedFailed(err error) {
 	default: // mysqld's receiver connects again
 		g.n.in(time.Second, g.feedSoon)
 	}
-	g.poke()
+	g.wakeLoop()
 }
 
 // applySoon lets the applier work.
@@ -242,7 +242,7 @@ func (g *glue) applySoon() {
 			if err := g.srv.ApplyError(); err != nil {
 				g.w.Violate("S5", "node %d: the applier stopped: %v", g.n.ID, err)
 			}
-			g.poke()
+			g.wakeLoop()
 		}
 		g.applySoon()
 	})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"trireme/internal/core/ha"
 	"trireme/internal/mysql/gtid"
 	"trireme/lab/sim/fakemysql"
 )
@@ -46,7 +45,7 @@ func (s *sqlWorld) client() {
 	}
 	s.drain(g)
 	g.stream().pumpSoon()
-	g.poke()
+	g.wakeLoop()
 }
 
 // writable is a node whose mysqld takes writes.
@@ -80,7 +79,9 @@ func (s *sqlWorld) statement(g *glue) fakemysql.Stmt {
 		}
 		return 1 + uint32(r.IntN(int(s.nextTable)))
 	}
-	if x := g.srv.Prepared(); len(x) > 0 && !g.srv.ReadOnly() && r.IntN(4) > 0 { // GUARANTEES.md: not on a follower
+	rarely := s.rule == "S8xa"                                   // a copy is to meet XA transactions that are open
+	if x := g.srv.Prepared(); len(x) > 0 && !g.srv.ReadOnly() && // GUARANTEES.md: not on a follower
+		(rarely && r.IntN(16) == 0 || !rarely && r.IntN(4) > 0) {
 		kind := fakemysql.XACommit
 		if r.IntN(4) == 0 {
 			kind = fakemysql.XARollback
@@ -179,7 +180,7 @@ const (
 )
 
 var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated",
-	"switchover", "data directory lost", "clients cut", "leadership to and fro", "logs purged", "daemon stopped politely",
+	"switchover", "data directory lost", "clients cut", "leadership back and forth", "logs purged", "daemon stopped politely",
 	"data tampered with"}
 
 // fault lets something happen to a mysqld.
@@ -190,6 +191,10 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	}
 	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover,
 		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
+	if s.rule == "S8xa" { // and a node whose log begins late
+		s.w.operate(fault{kind: fPurge}, rnd)
+		s.w.operate(fault{kind: fChange}, rnd)
+	}
 	s.w.Tracef("fault: %s, node %d", sqlFaultNames[kind], g.n.ID)
 	s.w.Count(sqlFaultNames[kind], 1)
 	if g.n.lost {
@@ -213,9 +218,11 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 			st.pumpSoon()
 		}
 	case qSwitchover:
-		if g.up {
-			g.request, g.reqTerm = &ha.Transfer{}, g.n.Status().Term
-			g.poke()
+		switch o := s.writable(); {
+		case rnd.IntN(4) == 0:
+			s.failover(rnd)
+		case o != nil && o.up && !o.n.paused: // it is the leader that is asked
+			o.switchover()
 		}
 	case qLoseData:
 		s.loseData(g)
@@ -321,6 +328,6 @@ func (g *glue) hang(d time.Duration) {
 		}
 		g.feedSoon()
 		g.applySoon()
-		g.poke()
+		g.wakeLoop()
 	})
 }

@@ -133,7 +133,7 @@ func (p *mysqlProcess) StopPolitely(ctx context.Context) error {
 	})
 }
 
-// Dying implements lifecycle.Process, as do SocketGone and Done: nobody watches a life here, see noticeDeath.
+// Dying implements lifecycle.Process, as do SocketGone and Done: no task watches a life here, see noticeDeath.
 func (p *mysqlProcess) Dying() <-chan struct{}      { return nil }
 func (p *mysqlProcess) SocketGone() <-chan struct{} { return nil }
 func (p *mysqlProcess) Done() <-chan struct{}       { return nil }

@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/core/consensus"
-	"trireme/internal/core/ha"
 )
 
 // peerState is another node as its last status showed it.
@@ -26,9 +26,6 @@ type status struct {
 	rules    *api.CommitRulesView // a leader's
 }
 
-// takeOver says that a leader hands over to the node that gets it (consensus knows, and tells; see ha.Raft.Asked).
-type takeOver struct{ term uint64 }
-
 // question and answer are a request between daemons and what comes back.
 type question struct {
 	id   uint64
@@ -40,11 +37,17 @@ type answer struct {
 	what any
 }
 
-// awaitApplied asks a node to answer when its mysqld has applied an index; donate asks it for what a copy of its data
-// would be.
+// request is a transport.Kind, and reply what is answered; donate asks for what a copy of a node's data would be.
 type (
-	awaitApplied struct{ index uint64 }
-	donate       struct{}
+	request struct {
+		kind uint8
+		body []byte
+	}
+	reply struct {
+		body []byte
+		err  error
+	}
+	donate struct{}
 )
 
 func (g *glue) fresh(p *peerState) bool { return g.now() < p.at+freshFor }
@@ -57,9 +60,9 @@ func (g *glue) broadcast() {
 	}
 	if st.Role == consensus.Leader {
 		s.term, s.rules = st.Term, g.acks.Rules()
-	}
-	if now := g.lives.Status(); now.Phase() == ha.PhaseOpen {
-		s.openTerm = now.Term()
+		if now := g.lives.Status(); now.TakesWrites() {
+			s.openTerm = now.Term()
+		}
 	}
 	for _, id := range members(&st) {
 		if id != g.n.ID {
@@ -67,6 +70,9 @@ func (g *glue) broadcast() {
 		}
 	}
 }
+
+// Asked implements Top (node.HandleRaft).
+func (g *glue) Asked(term uint64) { g.lead.Told(term) }
 
 // Told implements Top.
 func (g *glue) Told(from uint64, what any) {
@@ -84,9 +90,7 @@ func (g *glue) Told(from uint64, what any) {
 		if m.rules != nil {
 			g.acks.HeardRules(m.term, m.rules)
 		}
-		g.poke()
-	case takeOver:
-		g.asked = m.term
+		g.wakeLoop()
 	case question:
 		g.answer(from, m)
 	case answer:
@@ -98,13 +102,13 @@ func (g *glue) Told(from uint64, what any) {
 }
 
 // ask puts a question to another node and waits for its answer.
-func (g *glue) ask(k *task, to uint64, what any, limit time.Duration) (any, error) {
+func (g *glue) ask(ctx context.Context, to uint64, what any) (any, error) {
 	g.nextAsk++
 	id := g.nextAsk
 	var got any
 	g.asks[id] = func(x any) { got = x }
 	g.n.Tell(to, question{id, what})
-	err := k.until(limit, "no answer", func() bool { return got != nil })
+	err := exec{g}.until(ctx, func() bool { return got != nil })
 	delete(g.asks, id)
 	return got, err
 }
@@ -115,19 +119,10 @@ func (g *glue) answer(from uint64, q question) {
 		if d, ok := g.donation(); ok {
 			g.n.Tell(from, answer{q.id, d})
 		}
-	case awaitApplied:
-		p := g.proc
-		if !g.ready() || g.lives.Life() == nil {
-			return
-		}
-		g.spawn("await applied", func(k *task) {
-			err := k.until(3*time.Second, "applying", func() bool {
-				_, committed := g.led.Snapshot()
-				return p.dead || g.led.Index() >= m.index && g.srv.Executed().ContainsSet(committed)
-			})
-			if err == nil && !p.dead {
-				g.n.Tell(from, answer{q.id, true})
-			}
+	case request:
+		g.spawn("answer", func(k *task) {
+			body, err := g.answers().HandleRequest(k.ctx(), from, m.kind, m.body)
+			g.n.Tell(from, answer{q.id, reply{body, err}})
 		})
 	}
 }

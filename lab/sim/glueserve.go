@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -14,10 +15,7 @@ import (
 // Patience, as in package node; promoteLimit is a day there.
 const (
 	promoteLimit    = time.Minute
-	leasePatience   = 5 * time.Second
 	durablePatience = 5 * time.Second
-	targetPatience  = 3 * time.Second
-	electPatience   = 2 * time.Second
 )
 
 // promote is node.promote.
@@ -71,7 +69,7 @@ func (g *glue) promoteLife(k *task, l *lifecycle.Life, term uint64) error {
 	if err := l.PrepareWrites(ctx); err != nil {
 		return err
 	}
-	return g.openWrites(k, l, term, ha.PhasePromoting)
+	return g.leader(l, term).Open(ctx, ha.PhasePromoting)
 }
 
 // propose is consensus.ProposeInTerm, which waits until raft takes the proposal.
@@ -101,23 +99,52 @@ func (g *glue) proposalTerm(term uint64) uint64 {
 	return term
 }
 
-// openWrites is node.openWrites.
-func (g *glue) openWrites(k *task, l *lifecycle.Life, term uint64, from ha.Phase) error {
-	if err := k.until(leasePatience, "leadership could not be proven", g.n.HoldsLease); err != nil {
-		return err
-	}
-	return l.Open(k.ctx(), func() error { return g.mayOpen(l, term, from) },
-		func() error { return g.noteOpened(l, term, from) })
+// leader is l as what takes writes in a term, or is to.
+func (g *glue) leader(l *lifecycle.Life, term uint64) *lifecycle.Leader {
+	return g.lives.Leader(l, term, leaderHost{g})
 }
 
-// mayOpen is node.mayOpen: everything that opening writes depends on is read again (S7).
-func (g *glue) mayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	st, s := g.n.st.Status(), g.lives.Status()
-	if s.Life() != l || s.Phase() != from || s.Term() != term || st.Term != term || st.Role != consensus.Leader {
+// leaderHost is the node as a life that leads sees it (node.leaderHost).
+type leaderHost struct{ g *glue }
+
+// AwaitLease implements lifecycle.LeaderHost.
+func (h leaderHost) AwaitLease(ctx context.Context, patience time.Duration) error {
+	return h.g.lead.AwaitLease(ctx, patience)
+}
+
+// MayOpen implements lifecycle.LeaderHost.
+func (h leaderHost) MayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
+	st, s := h.g.n.st.Status(), h.g.lives.Status()
+	if err := s.MayOpen(l, term, from); err != nil {
+		return err
+	}
+	if st.Term != term || st.Role != consensus.Leader {
 		return consensus.ErrNotLeader
 	}
-	g.guardStep(lifecycle.OpenPatience)
+	h.g.guardStep(lifecycle.OpenPatience)
 	return nil
+}
+
+// Opened implements lifecycle.LeaderHost.
+func (h leaderHost) Opened(l *lifecycle.Life, _ uint64, from ha.Phase) error {
+	if s := h.g.lives.Status(); s.Phase() != from || s.Life() != l {
+		return consensus.ErrNotLeader
+	}
+	h.Change((*lifecycle.Status).Open)
+	return nil
+}
+
+// Change implements lifecycle.LeaderHost.
+func (h leaderHost) Change(f func(*lifecycle.Status)) {
+	h.g.lives.Change(f)
+	h.g.said = true
+}
+
+// FenceHandover implements lifecycle.LeaderHost.
+func (h leaderHost) FenceHandover(l *lifecycle.Life, reason string) {
+	if s := h.g.lives.Status(); s.HandsOver(l) {
+		h.g.fence(reason)
+	}
 }
 
 // opened is called when mysqld opens writes.
@@ -125,16 +152,6 @@ func (g *glue) opened() {
 	s := g.lives.Status()
 	g.w.Tracef("%d: writes are open in term %d, incarnation %d", g.n.ID, s.Term(), s.Life().Incarnation)
 	g.sql.opened(g, s.Life(), s.Term())
-}
-
-// noteOpened is node.noteOpened.
-func (g *glue) noteOpened(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	if s := g.lives.Status(); s.Phase() != from || s.Life() != l {
-		return consensus.ErrNotLeader // a fence waits until this is over
-	}
-	g.lives.Change((*lifecycle.Status).Open)
-	g.said = true
-	return nil
 }
 
 // fence is node.fenceLocked and node.fence: clients are cut, and unless mysqld is drained in time it is killed.
@@ -169,75 +186,13 @@ func (g *glue) drainOrKill(k *task, l *lifecycle.Life) {
 	}
 	if err == nil {
 		g.guard.set(g, 0)
-		err = g.retire(k, l)
+		err = l.Retire(k.ctx())
+	}
+	if err == nil {
+		g.sql.retired(g, l)
 	}
 	if err != nil {
 		g.w.Tracef("%d: mysqld is killed: %v", g.n.ID, err)
 		g.endServer(l)
 	}
-}
-
-// retire has a drained leader go on as a follower.
-func (g *glue) retire(k *task, l *lifecycle.Life) error {
-	err := l.Retire(k.ctx())
-	if err == nil {
-		g.sql.retired(g, l)
-	}
-	return err
-}
-
-// switchover is node.switchover: the target is sure, writes are closed and drained, the target has applied everything,
-// leadership goes.
-func (g *glue) switchover(k *task, l *lifecycle.Life, a ha.Action) {
-	err := g.moveLeadership(k, l, a)
-	if err == nil {
-		err = g.retire(k, l)
-	}
-	if err == nil {
-		if s := g.lives.Status(); s.HandsOver(l) {
-			g.lives.Change((*lifecycle.Status).End)
-			g.said = true
-		}
-		return
-	}
-	g.w.Tracef("%d: switchover failed: %v", g.n.ID, err)
-	g.hand.fails++
-	g.lives.Change((*lifecycle.Status).TakeBack)
-	if err = g.openWrites(k, l, a.Term, ha.PhaseHandover); err == nil {
-		return
-	}
-	if s := g.lives.Status(); s.HandsOver(l) {
-		g.fence("the switchover failed half-way: " + err.Error())
-	}
-}
-
-// closeWrites is node.closeWrites.
-func (g *glue) closeWrites(k *task, l *lifecycle.Life, term uint64) error {
-	_, err := l.CloseGently(k.ctx())
-	if err == nil {
-		g.lives.Change(func(s *lifecycle.Status) { s.NoteDrained(term) })
-	}
-	return err
-}
-
-// moveLeadership is node.moveLeadership.
-func (g *glue) moveLeadership(k *task, l *lifecycle.Life, a ha.Action) error {
-	if _, err := g.ask(k, a.To, awaitApplied{g.led.Index()}, targetPatience); err != nil {
-		return err
-	}
-	g.lives.Change(func(s *lifecycle.Status) { s.BeginClosing() })
-	if err := g.closeWrites(k, l, a.Term); err != nil {
-		return err
-	}
-	if _, err := g.ask(k, a.To, awaitApplied{g.led.Index()}, targetPatience); err != nil {
-		return err
-	}
-	var terr error
-	answered := false
-	g.n.Tell(a.To, takeOver{a.Term})
-	g.n.Transfer(a.To, func(err error) { terr, answered = err, true })
-	if err := k.until(electPatience, "the target was not elected", func() bool { return answered }); err != nil {
-		return err
-	}
-	return terr
 }

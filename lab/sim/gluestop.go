@@ -12,10 +12,10 @@ const stopPatience = 5 * time.Second
 // stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is
 // started again after d.
 func (g *glue) stopPolitely(d time.Duration) {
-	if !g.n.up || g.n.paused || g.stopping {
+	if !g.n.up || g.n.paused || g.stopping() {
 		return
 	}
-	g.stopping, g.said = true, true
+	leaderHost{g}.Change((*lifecycle.Status).BeginStop)
 	life := g.n.life
 	g.spawn("stop", func(k *task) {
 		_ = k.until(stopPatience, "stopping", func() bool { // then it stops all the same
@@ -32,6 +32,12 @@ func (g *glue) stopPolitely(d time.Duration) {
 			}
 		})
 	})
+}
+
+// stopping says whether the daemon was asked to stop.
+func (g *glue) stopping() bool {
+	s := g.lives.Status()
+	return s.Stopping()
 }
 
 // stopServer is node.stopServer: it shuts mysqld down cleanly only if no session waits for an acknowledgement (S4).
@@ -79,5 +85,5 @@ func (g *glue) reinit() {
 	}
 	g.lives.Change(func(s *lifecycle.Status) { s.Behind("an operator has given the data up") })
 	g.bare = true
-	g.poke()
+	g.wakeLoop()
 }

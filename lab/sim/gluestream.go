@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/raftlog"
@@ -86,9 +87,6 @@ func (s *stream) take(ev []byte, need bool) bool {
 	return err == nil
 }
 
-// Next implements lifecycle.Stream: here it is pump that reads on.
-func (s *stream) Next(context.Context) (dump.Payload, error) { return dump.Payload{}, dump.ErrClosed }
-
 // Ack implements lifecycle.Stream.
 func (s *stream) Ack(incarnation uint64, pos raftlog.Pos) error {
 	send, err := s.source.Ack(incarnation, pos)
@@ -107,9 +105,13 @@ func (s *stream) sendAck() {
 	}
 }
 
-// Position and Acked implement lifecycle.Stream.
+// Position and the next ones implement lifecycle.Stream: here it is pump that reads on.
 func (s *stream) Position() raftlog.Pos { return s.source.Position() }
 func (s *stream) Acked() raftlog.Pos    { return s.source.Acked() }
+func (s *stream) Resume()               {}
+func (s *stream) Run(context.Context, *loop.Loop, func(dump.Payload) bool) error {
+	return dump.ErrClosed
+}
 
 // Close implements lifecycle.Stream.
 func (s *stream) Close() error {
@@ -213,7 +215,7 @@ func (s *stream) propose() {
 			g.n.in(10*time.Millisecond, s.pumpSoon)
 		default:
 			s.end() // the loop fences: what was dropped makes the life undrained
-			g.poke()
+			g.wakeLoop()
 		}
 	})
 }

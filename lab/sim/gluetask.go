@@ -61,7 +61,7 @@ func (g *glue) resume(k *task) {
 			}
 		}
 	}
-	g.poke()
+	g.wakeLoop()
 }
 
 // stopTasks ends all tasks where they are.
@@ -186,14 +186,16 @@ func (x exec) Sleep(ctx context.Context, d time.Duration) error {
 
 // Wait implements run.Exec.
 func (x exec) Wait(ctx context.Context, ch <-chan struct{}) error {
-	return x.until(ctx, func() bool {
-		select {
-		case <-ch:
-			return true
-		default:
-			return false
-		}
-	})
+	return x.until(ctx, func() bool { return closed(ch) })
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // until waits for a condition.

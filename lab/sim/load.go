@@ -59,6 +59,7 @@ func (p *plain) Committed(entries []*raftpb.Entry) {
 func (p *plain) Snapshot(s *raftpb.Snapshot)  { p.applied = s.GetMetadata().GetIndex() }
 func (p *plain) Matched(consensus.Matches)    {}
 func (p *plain) State(consensus.State)        {}
+func (p *plain) Asked(uint64)                 {}
 func (p *plain) Told(uint64, any)             {}
 func (p *plain) Step()                        {}
 func (p *plain) Crash(bool)                   { p.pending = nil }

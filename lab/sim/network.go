@@ -151,6 +151,9 @@ func (n *Node) receive(from *Node, frame []byte) {
 	if n.w.opts.Trace {
 		n.w.traceMessage(m)
 	}
+	if m.GetType() == raftpb.MsgTimeoutNow {
+		n.top.Asked(m.GetTerm())
+	}
 	n.st.Step(m)
 	n.wake()
 }

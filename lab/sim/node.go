@@ -26,6 +26,8 @@ type Top interface {
 	Matched(m consensus.Matches)
 	// State tells of a change of role, term or leader.
 	State(s consensus.State)
+	// Asked tells that the leader of a term asks this node to take over.
+	Asked(term uint64)
 	// Told gets what another node's Top gave to Tell.
 	Told(from uint64, what any)
 	// Step is called after every piece of work of the node.
@@ -261,7 +263,7 @@ func (n *Node) wake() {
 	})
 }
 
-// turn lets the raft goroutine do what waits for it.
+// turn lets raft do what waits for it.
 func (n *Node) turn() {
 	if n.disk.powerCut { // what met it may have been a task that only tries again
 		n.powerLoss()

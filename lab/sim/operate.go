@@ -32,7 +32,10 @@ func (w *World) operate(f fault, rnd *rand.Rand) {
 			}
 		}
 	case fDepose:
-		if l != nil {
+		switch {
+		case w.sql != nil:
+			w.sql.failover(rnd)
+		case l != nil:
 			w.depose(l, rnd)
 		}
 	case fChange:
@@ -68,7 +71,7 @@ func (n *Node) purge(rnd *rand.Rand) {
 	n.after()
 }
 
-// depose makes a majority deaf to the leader, as `trireme failover` does.
+// depose makes a majority deaf to the leader, as `trireme failover` does where there is no mysqld.
 func (w *World) depose(l *Node, rnd *rand.Rand) {
 	w.count(cDeposed)
 	term, candidate := l.status.Term, rnd.IntN(len(l.status.Voters))

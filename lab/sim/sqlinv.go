@@ -58,6 +58,7 @@ type sqlWorld struct {
 type sqlCounts struct {
 	attempts, refused, acked, unknown, reads int64 // of clients
 	opens, retires, seeds, guards            int64
+	switched, forced                         int64 // as an operator has asked
 	plugged, refed                           int64 // transactions, by judgements
 	ruled, rulesOff, slowed                  int64 // looks at commits under a rule, suspensions, slowings
 }
@@ -425,7 +426,7 @@ func (g *glue) rots() bool { return g.n.rotten != "" }
 func (s *sqlWorld) finish(g *glue) {
 	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked,
 		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
-		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "plugged": s.counts.plugged,
+		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "switched": s.counts.switched, "forced": s.counts.forced, "plugged": s.counts.plugged,
 		"refed": s.counts.refed, "ruled": s.counts.ruled, "rules_off": s.counts.rulesOff, "slowed": s.counts.slowed} {
 		s.w.Count(name, n)
 	}

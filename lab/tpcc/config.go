@@ -28,7 +28,7 @@ type Target struct {
 
 // Config is the same for Load, Run and Check of one database.
 type Config struct {
-	Targets    []Target // terminals are spread over them by warehouse; Load and Check use the first
+	Targets    []Target // terminals are spread over them by warehouse; Load uses the first
 	Database   string   // empty: DefaultDatabase
 	Warehouses int
 	// Terminals are connections of Run. Each prepares some 40 statements: beyond 400 a server needs a larger

@@ -4,7 +4,7 @@
 //
 //	err := tpcc.Load(ctx, cfg, progress)                    // nine tables, about 80 MB per warehouse
 //	r, err := tpcc.Run(ctx, cfg, 10*time.Second, time.Minute)
-//	violations, err := tpcc.Check(ctx, cfg)                 // also on a replica, also while others write
+//	violations, err := tpcc.Check(ctx, cfg, db)             // also on a replica, also while others write
 //
 // # What follows the specification
 //

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"time"
-)
 
-// processName is the name, argv[0], by which this program is the load generator instead of itself.
-const processName = "trireme-tpcc"
+	"trireme/lab/child"
+)
 
 // order is what the load generator reads from its standard input, answer what it writes.
 type order struct {
@@ -27,20 +25,10 @@ type answer struct {
 	Error  string
 }
 
-// init takes the process over if it was started as the load generator: by whatever program uses this package, tests
-// included.
-func init() {
-	if len(os.Args) != 1 || os.Args[0] != processName {
-		return
-	}
-	if err := generate(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// Generator is the process of RunProcess.
+var Generator = child.Role{Name: "trireme-tpcc", Run: func([]string) error { return generate(os.Stdin, os.Stdout) }}
 
-// generate is the load generator. It ends early with its input, that is, with the process that started it.
+// generate ends early with its input, that is, with the process that started it.
 func generate(in io.Reader, out io.Writer) error {
 	var o order
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
@@ -63,8 +51,10 @@ func generate(in io.Reader, out io.Writer) error {
 // RunProcess is Run in a process and a session of its own, so that its CPU time, which is returned too, is the load
 // generator's alone, and the kernel's autogroup scheduling treats it as any other client.
 func RunProcess(ctx context.Context, cfg Config, warmup, length time.Duration) (Result, time.Duration, error) {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args = []string{processName}
+	cmd, err := Generator.Command(ctx)
+	if err != nil {
+		return Result{}, 0, fmt.Errorf("tpcc: %w", err)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr

@@ -1,7 +1,7 @@
 package tpcc
 
 import (
-	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -42,7 +42,7 @@ func (r Retries) All() int64 {
 	return r.Deadlocks + r.LockWaits + r.Certification
 }
 
-// Latency within 2 %; Max is exact.
+// Latency has quantiles by the nearest rank.
 type Latency struct {
 	Average time.Duration `json:"average_ns"`
 	P50     time.Duration `json:"p50_ns"`
@@ -51,68 +51,22 @@ type Latency struct {
 	Max     time.Duration `json:"max_ns"`
 }
 
-// stepBits: a histogram has 2^stepBits buckets per power of two.
-const stepBits = 6
-
-// histogram of durations in microseconds, logarithmic in steps.
-type histogram struct {
-	buckets [(40 - stepBits) << stepBits]uint32
-	n       int64
-	sum     time.Duration
-	max     time.Duration
-}
-
-func (h *histogram) add(d time.Duration) {
-	h.n++
-	h.sum += d
-	h.max = max(h.max, d)
-	h.buckets[min(bucketOf(uint64(d.Microseconds())), len(h.buckets)-1)]++
-}
-
-// bucketOf is us itself below 2^(stepBits+1); above, the power of two and the stepBits bits below it.
-func bucketOf(us uint64) int {
-	shift := max(bits.Len64(us)-stepBits-1, 0)
-	return shift<<stepBits + int(us>>shift)
-}
-
-// middle of a bucket.
-func middle(bucket int) time.Duration {
-	shift := max(bucket>>stepBits-1, 0)
-	low := (bucket - shift<<stepBits) << shift
-	return time.Duration(low+(1<<shift)/2) * time.Microsecond
-}
-
-func (h *histogram) merge(o *histogram) {
-	for i, n := range o.buckets {
-		h.buckets[i] += n
+func latencyOf(all []time.Duration) (l Latency) {
+	n := len(all)
+	if n == 0 {
+		return l
 	}
-	h.n += o.n
-	h.sum += o.sum
-	h.max = max(h.max, o.max)
-}
-
-// quantile by the nearest rank.
-func (h *histogram) quantile(percent int64) time.Duration {
-	rank := (h.n*percent + 99) / 100
-	for i, n := range h.buckets {
-		if rank -= int64(n); rank <= 0 {
-			return min(middle(i), h.max)
-		}
+	slices.Sort(all)
+	for _, d := range all {
+		l.Average += d
 	}
-	return h.max
-}
-
-func (h *histogram) latency() Latency {
-	if h.n == 0 {
-		return Latency{}
-	}
-	return Latency{Average: h.sum / time.Duration(h.n), P50: h.quantile(50), P95: h.quantile(95), P99: h.quantile(99),
-		Max: h.max}
+	rank := func(percent int) time.Duration { return all[(n*percent+99)/100-1] }
+	return Latency{l.Average / time.Duration(n), rank(50), rank(95), rank(99), all[n-1]}
 }
 
 // tally is what one terminal counts.
 type tally struct {
-	latency    [kinds]histogram
+	latency    [kinds][]time.Duration // of committed ones
 	rolledBack [kinds]int64
 	conflicts  [kinds][conflicts]int64
 	perSecond  []int64
@@ -121,7 +75,7 @@ type tally struct {
 
 func (t *tally) merge(o *tally) {
 	for k := range kinds {
-		t.latency[k].merge(&o.latency[k])
+		t.latency[k] = append(t.latency[k], o.latency[k]...)
 		t.rolledBack[k] += o.rolledBack[k]
 		for c, n := range o.conflicts[k] {
 			t.conflicts[k][c] += n
@@ -135,16 +89,15 @@ func (t *tally) merge(o *tally) {
 
 func (t *tally) result(length time.Duration) Result {
 	r := Result{Length: length, PerSecond: t.perSecond, Skipped: t.skipped}
-	var all histogram
 	for k := range kinds {
 		c := t.conflicts[k]
-		r.Types = append(r.Types, TypeResult{Name: k.String(), Committed: t.latency[k].n, RolledBack: t.rolledBack[k],
-			Latency: t.latency[k].latency(),
+		r.Types = append(r.Types, TypeResult{Name: k.String(), Committed: int64(len(t.latency[k])), RolledBack: t.rolledBack[k],
+			Latency: latencyOf(t.latency[k]),
 			Retries: Retries{Deadlocks: c[deadlock], LockWaits: c[lockWait], Certification: c[certification]}})
-		all.merge(&t.latency[k])
 	}
-	r.Latency = all.latency()
-	r.TPS = float64(all.n) / length.Seconds()
-	r.TpmC = float64(t.latency[NewOrder].n) / length.Minutes()
+	all := slices.Concat(t.latency[:]...)
+	r.Latency = latencyOf(all)
+	r.TPS = float64(len(all)) / length.Seconds()
+	r.TpmC = float64(len(t.latency[NewOrder])) / length.Minutes()
 	return r
 }

@@ -2,38 +2,25 @@ package tpcc
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 )
 
-// TestHistogram compares quantiles with those of the sorted values.
-func TestHistogram(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var parts [2]histogram
+func TestLatency(t *testing.T) {
 	var all []time.Duration
-	for i := range 20_000 {
-		d := time.Duration(r.ExpFloat64() * float64(30*time.Millisecond))
-		if i == 0 {
-			d = 3 * time.Hour // beyond no bucket
-		}
-		all = append(all, d)
-		parts[i%2].add(d)
+	for _, ms := range rand.Perm(100) {
+		all = append(all, time.Duration(ms+1)*time.Millisecond)
 	}
-	parts[0].merge(&parts[1])
-	slices.Sort(all)
-	l := parts[0].latency()
-	for _, c := range []struct {
-		got  time.Duration
-		rank int
-	}{{l.P50, 10_000}, {l.P95, 19_000}, {l.P99, 19_800}} {
-		want := all[c.rank-1]
-		if diff := c.got - want; max(diff, -diff) > want/50 {
-			t.Errorf("rank %d: %v, want %v", c.rank, c.got, want)
-		}
+	want := Latency{50500 * time.Microsecond, 50 * time.Millisecond, 95 * time.Millisecond, 99 * time.Millisecond,
+		100 * time.Millisecond}
+	if got := latencyOf(all); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-	if l.Max != 3*time.Hour || l.Average < 500*time.Millisecond || l.Average > 600*time.Millisecond {
-		t.Errorf("max %v, average %v", l.Max, l.Average)
+	if got := latencyOf(nil); got != (Latency{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+	if got := latencyOf(all[:1]); got.P50 != got.Max || got.P99 != got.Average {
+		t.Errorf("of one: %+v", got)
 	}
 }
 

@@ -178,7 +178,7 @@ func (t *terminal) count(kind Kind, tx transaction, start time.Time, rolledBack 
 		t.tally.rolledBack[kind]++
 		return
 	}
-	t.tally.latency[kind].add(now.Sub(start))
+	t.tally.latency[kind] = append(t.tally.latency[kind], now.Sub(start))
 	t.tally.perSecond[int(now.Sub(t.begin)/time.Second)]++
 	if d, ok := tx.(*delivery); ok {
 		t.tally.skipped += int64(d.skipped)

@@ -156,25 +156,15 @@ func (p *appendPart) collect(ctx context.Context, nodes []Endpoint) error {
 	return nil
 }
 
-func readLists(ctx context.Context, db *sql.DB, table string) ([]ListOp, error) {
-	rows, err := db.QueryContext(ctx, "SELECT k, v FROM "+table+" ORDER BY k")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []ListOp
-	for rows.Next() {
-		var op ListOp
-		var text string
-		if err := rows.Scan(&op.Key, &text); err != nil {
-			return nil, err
-		}
-		if op.List, err = parseList(text); err != nil {
-			return nil, err
-		}
-		out = append(out, op)
-	}
-	return out, rows.Err()
+func readLists(ctx context.Context, db *sql.DB, table string) (out []ListOp, err error) {
+	var k int64
+	var text string
+	var garbled []error
+	err = eachRow(ctx, db, "SELECT k, v FROM "+table+" ORDER BY k", func() {
+		list, err := parseList(text)
+		out, garbled = append(out, ListOp{Key: k, List: list}), append(garbled, err)
+	}, &k, &text)
+	return out, errors.Join(err, errors.Join(garbled...))
 }
 
 func (p *appendPart) judge() Part {
@@ -211,18 +201,6 @@ func (p *appendPart) save(dir string) error {
 			return err
 		}
 		if err := saveLines(dir, l.table+".end.jsonl", l.finals); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *appendPart) load(dir string) (err error) {
-	for _, l := range p.levels {
-		if err := l.history.loadFrom(dir, l.table+".jsonl"); err != nil {
-			return err
-		}
-		if l.finals, err = loadLines[Txn](dir, l.table+".end.jsonl"); err != nil {
 			return err
 		}
 	}

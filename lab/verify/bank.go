@@ -138,36 +138,20 @@ func (p *bankPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 
 func readBank(ctx context.Context, db *sql.DB, database string) (BankState, error) {
 	b := BankState{Ledger: map[int64]Transfer{}}
-	rows, err := db.QueryContext(ctx, "SELECT balance FROM "+database+".accounts ORDER BY id")
+	var balance int64
+	err := eachRow(ctx, db, "SELECT balance FROM "+database+".accounts ORDER BY id",
+		func() { b.Balances = append(b.Balances, balance) }, &balance)
 	if err != nil {
 		return b, err
 	}
-	for rows.Next() {
-		var balance int64
-		if err := rows.Scan(&balance); err != nil {
-			rows.Close()
-			return b, err
-		}
-		b.Balances = append(b.Balances, balance)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-		return b, err
-	}
-	if rows, err = db.QueryContext(ctx, "SELECT id, a, b, amount FROM "+database+".ledger"); err != nil {
-		return b, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var t Transfer
-		if err := rows.Scan(&t.ID, &t.From, &t.To, &t.Amount); err != nil {
-			return b, err
-		}
+	var t Transfer
+	err = eachRow(ctx, db, "SELECT id, a, b, amount FROM "+database+".ledger", func() {
 		if _, twice := b.Ledger[t.ID]; twice {
 			b.Twice = append(b.Twice, t.ID)
 		}
 		b.Ledger[t.ID] = t
-	}
-	return b, rows.Err()
+	}, &t.ID, &t.From, &t.To, &t.Amount)
+	return b, err
 }
 
 func (p *bankPart) judge() Part { return JudgeBank(p.transfers.ops, p.reads.ops, p.held) }
@@ -236,9 +220,4 @@ func judgeLedger(transfers []Transfer, b BankState, report func(k Kind, format s
 func (p *bankPart) save(dir string) error {
 	return errors.Join(p.transfers.saveTo(dir, "bank.jsonl"), p.reads.saveTo(dir, "bank.reads.jsonl"),
 		saveJSON(dir, "bank.end.json", p.held))
-}
-
-func (p *bankPart) load(dir string) error {
-	return errors.Join(p.transfers.loadFrom(dir, "bank.jsonl"), p.reads.loadFrom(dir, "bank.reads.jsonl"),
-		loadJSON(dir, "bank.end.json", &p.held))
 }

@@ -222,7 +222,7 @@ func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 			p.Figures["reads of what the session had written"]++
 		}
 		if op.Told > 0 {
-			p.Figures["reads behind a token"]++
+			p.Figures["reads after a token"]++
 		}
 		at := time.Duration(op.Begin)
 		switch {
@@ -244,8 +244,4 @@ func JudgeCausal(ops []CausalOp, nodes map[string]map[int64]int64) Part {
 
 func (p *causalPart) save(dir string) error {
 	return errors.Join(p.history.saveTo(dir, "causal.jsonl"), saveJSON(dir, "causal.end.json", p.held))
-}
-
-func (p *causalPart) load(dir string) error {
-	return errors.Join(p.history.loadFrom(dir, "causal.jsonl"), loadJSON(dir, "causal.end.json", &p.held))
 }

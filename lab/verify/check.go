@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,11 +10,10 @@ import (
 
 // Report is the verdict over one workload.
 type Report struct {
-	Counts       Counts         `json:"counts"`
-	Mixed        map[string]int `json:"mixed,omitempty"` // acknowledged statements of the mixed sessions
-	Nodes        []string       `json:"nodes"`
-	Tables       int            `json:"tables"`        // compared by checksum
-	GTIDExecuted string         `json:"gtid_executed"` // common to all
+	Counts       Counts   `json:"counts"`
+	Nodes        []string `json:"nodes"`
+	Tables       int      `json:"tables"`        // compared by checksum
+	GTIDExecuted string   `json:"gtid_executed"` // common to all
 	// Local are GTIDs that one node alone has executed outside of the log.
 	Local    map[string]string `json:"local,omitempty"`
 	Problems []Problem         `json:"problems"` // of all parts too
@@ -36,14 +34,7 @@ func (r Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d writes attempted: %d acknowledged, %d without an answer, %d refused", r.Counts.Attempts,
 		r.Counts.Acked, r.Counts.Unknown, r.Counts.Failed)
-	for _, k := range slices.Sorted(maps.Keys(r.Mixed)) {
-		fmt.Fprintf(&b, ", %d %s", r.Mixed[k], k)
-	}
-	if r.GTIDExecuted == "" { // Recheck
-		fmt.Fprintf(&b, "; what was kept of %s", strings.Join(r.Nodes, ", "))
-	} else {
-		fmt.Fprintf(&b, "; %d tables and gtid_executed compared on %s", r.Tables, strings.Join(r.Nodes, ", "))
-	}
+	fmt.Fprintf(&b, "; %d tables and gtid_executed compared on %s", r.Tables, strings.Join(r.Nodes, ", "))
 	for _, n := range slices.Sorted(maps.Keys(r.Local)) {
 		fmt.Fprintf(&b, ", local to %s: %s", n, r.Local[n])
 	}
@@ -80,57 +71,6 @@ func (r Report) printProblems(b *strings.Builder) {
 	for _, u := range r.Undecided {
 		b.WriteString("\n  NOT DECIDED: " + u)
 	}
-}
-
-// Check waits until all nodes are equal (see WaitEqual) and judges them against the workload's log. The workload must
-// have been stopped. Nodes are all live data nodes, each by a direct connection to its mysqld. A report with problems
-// is no error; an error means that the check could not be made.
-func (w *Workload) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
-	r := Report{Counts: w.log.Counts()}
-	for _, n := range nodes {
-		r.Nodes = append(r.Nodes, n.Name)
-	}
-	if len(nodes) == 0 {
-		return r, fmt.Errorf("check: no nodes to compare")
-	}
-	if w.mixed != nil {
-		if err := w.mixed.finish(ctx, w.cfg); err != nil {
-			return r, err
-		}
-		r.Mixed = maps.Clone(w.mixed.counts)
-	}
-	var err error
-	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
-		return r, err
-	}
-	if r.Problems, err = w.CheckRows(ctx, nodes); err != nil {
-		return r, err
-	}
-	if w.mixed != nil {
-		views, err := eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) {
-			return w.mixed.read(ctx, db, w.cfg.Database)
-		})
-		if err != nil {
-			return r, fmt.Errorf("reading the mixed workload's objects: %w", err)
-		}
-		problems, _ := w.mixed.judge(views, nil)
-		r.Problems = append(r.Problems, problems...)
-	}
-	compared, n, err := Compare(ctx, nodes)
-	r.Tables = n
-	r.Problems = append(r.Problems, compared...)
-	return r, err
-}
-
-// CheckRows judges what nodes hold now against the log, without waiting for them to be equal. The workload must have
-// been stopped.
-func (w *Workload) CheckRows(ctx context.Context, nodes []Endpoint) ([]Problem, error) {
-	all, err := eachNode(ctx, nodes, w.readRows)
-	if err != nil {
-		return nil, fmt.Errorf("reading the workload's rows: %w", err)
-	}
-	rows, wrong := apart(all)
-	return append(JudgeRows(w.log, Shape{w.cfg.Tables, w.cfg.PairEvery}, rows), JudgePayloads(wrong)...), nil
 }
 
 // Compare finds differences between nodes at rest: table checksums, the definitions of tables, views, routines,

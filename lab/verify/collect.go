@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/ops/demo"
 )
@@ -56,10 +57,8 @@ func WaitEqual(ctx context.Context, nodes []Endpoint) (common string, local map[
 				return common, local, nil // equal twice in a row: nothing is in flight
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 100*time.Millisecond) != nil {
 			return "", nil, fmt.Errorf("%w: %s", ErrNotEqual, describeSets(last, err))
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
@@ -332,58 +331,26 @@ func Accounts(ctx context.Context, db *sql.DB) (map[string]string, error) {
 	return out, nil
 }
 
-func queryStrings(ctx context.Context, db *sql.DB, query string) ([]string, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var s string
-		if err := rows.Scan(&s); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, rows.Err()
+func queryStrings(ctx context.Context, db *sql.DB, query string) (out []string, err error) {
+	var s string
+	err = eachRow(ctx, db, query, func() { out = append(out, s) }, &s)
+	return out, err
 }
 
 func queryPairs(ctx context.Context, db *sql.DB, query string) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+	var k string
+	var v sql.NullString
 	out := map[string]string{}
-	for rows.Next() {
-		var k string
-		var v sql.NullString
-		if err := rows.Scan(&k, &v); err != nil {
-			return nil, err
-		}
-		out[k] = v.String
-	}
-	return out, rows.Err()
+	err := eachRow(ctx, db, query, func() { out[k] = v.String }, &k, &v)
+	return out, err
 }
 
 // preparedXIDs returns the xids of XA RECOVER that are printable, as text.
-func preparedXIDs(ctx context.Context, db *sql.DB) ([]string, error) {
-	rows, err := db.QueryContext(ctx, "XA RECOVER")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var out []string
-	for rows.Next() {
-		var format, gtrid, bqual int
-		var data string
-		if err := rows.Scan(&format, &gtrid, &bqual, &data); err != nil {
-			return nil, err
-		}
-		out = append(out, data)
-	}
-	return out, rows.Err()
+func preparedXIDs(ctx context.Context, db *sql.DB) (out []string, err error) {
+	var format, gtrid, bqual int
+	var data string
+	err = eachRow(ctx, db, "XA RECOVER", func() { out = append(out, data) }, &format, &gtrid, &bqual, &data)
+	return out, err
 }
 
 // held is what one node holds of the workload's tables.
@@ -400,23 +367,18 @@ type WrongRow struct {
 }
 
 // readRows counts the rows of every attempt in the workload's tables, and looks at what they hold.
-func (w *Workload) readRows(ctx context.Context, db *sql.DB) (held, error) {
+func (p *rowsPart) readRows(ctx context.Context, db *sql.DB) (held, error) {
 	var out held
-	for t := range w.cfg.Tables {
+	for t := range p.cfg.Tables {
 		counts := map[Attempt]int{}
-		err := eachRow(ctx, db, "SELECT writer, seq, payload FROM "+w.cfg.Database+"."+tableName(t),
-			func(rows *sql.Rows) error {
-				var a Attempt
-				var payload string
-				if err := rows.Scan(&a.Writer, &a.Seq, &payload); err != nil {
-					return err
-				}
-				counts[a]++
-				if payload != payloadOf(a, w.cfg.PayloadBytes) {
-					out.wrong = append(out.wrong, WrongRow{t, a, payload[:min(len(payload), maxPayloadShown)]})
-				}
-				return nil
-			})
+		var a Attempt
+		var payload string
+		err := eachRow(ctx, db, "SELECT writer, seq, payload FROM "+p.cfg.Database+"."+tableName(t), func() {
+			counts[a]++
+			if payload != payloadOf(a, p.cfg.PayloadBytes) {
+				out.wrong = append(out.wrong, WrongRow{t, a, payload[:min(len(payload), maxPayloadShown)]})
+			}
+		}, &a.Writer, &a.Seq, &payload)
 		if err != nil {
 			return out, err
 		}
@@ -427,35 +389,26 @@ func (w *Workload) readRows(ctx context.Context, db *sql.DB) (held, error) {
 
 const maxPayloadShown = 80 // bytes
 
-// eachRow calls f for each row of a result.
-func eachRow(ctx context.Context, db *sql.DB, query string, f func(*sql.Rows) error) error {
+// eachRow calls f for each row of a result, once its columns are in the variables.
+func eachRow(ctx context.Context, db *sql.DB, query string, f func(), into ...any) error {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := f(rows); err != nil {
+		if err := rows.Scan(into...); err != nil {
 			return err
 		}
+		f()
 	}
 	return rows.Err()
 }
 
 // readAttempts counts the rows of every attempt in one table.
 func readAttempts(ctx context.Context, db *sql.DB, table string) (Rows, error) {
+	var a Attempt
 	out := Rows{{}}
-	rows, err := db.QueryContext(ctx, "SELECT writer, seq FROM "+table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var a Attempt
-		if err := rows.Scan(&a.Writer, &a.Seq); err != nil {
-			return nil, err
-		}
-		out[0][a]++
-	}
-	return out, rows.Err()
+	err := eachRow(ctx, db, "SELECT writer, seq FROM "+table, func() { out[0][a]++ }, &a.Writer, &a.Seq)
+	return out, err
 }

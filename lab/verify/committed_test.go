@@ -198,7 +198,7 @@ func TestResolveObjects(t *testing.T) {
 		{"a view", nil, present, "CREATE VIEW ov3 AS SELECT 1", []string{"view ov3"},
 			Committed{Statements: []string{"CREATE ALGORITHM=UNDEFINED DEFINER=`u`@`%` SQL SECURITY DEFINER VIEW `ov3` AS SELECT 1"}}, nil, []Kind{Lost}},
 	} {
-		m := newMixedState(kindDDL)
+		m := newMixedPart(&Set{}, kindDDL)
 		for _, o := range c.made {
 			m.objects[o] = present
 		}
@@ -211,7 +211,7 @@ func TestResolveObjects(t *testing.T) {
 		if got := m.problems(nodes); len(got) > 0 {
 			t.Errorf("%s, without the log: %v", c.name, got)
 		}
-		if got, n := m.judge(nodes, &c.log); !slices.Equal(kinds(got), c.want) || n == 0 {
+		if got, n := m.judgeViews(nodes, &c.log); !slices.Equal(kinds(got), c.want) || n == 0 {
 			t.Errorf("%s: %v, %d looked up, want %q", c.name, got, n, c.want)
 		}
 	}
@@ -227,35 +227,35 @@ func TestResolveXA(t *testing.T) {
 		want    []Kind
 		without []Kind
 	}{
-		{"as answered", xaState{prepared: Acked, commit: true, resolved: true, tried: true},
+		{"as answered", xaState{Prepared: Acked, Commit: true, Resolved: true, Tried: true},
 			[]string{XAPrepared, XACommitted}, true, nil, nil},
-		{"prepared without an answer, committed", xaState{prepared: Unknown, commit: true, resolved: true, tried: true},
+		{"prepared without an answer, committed", xaState{Prepared: Unknown, Commit: true, Resolved: true, Tried: true},
 			[]string{XAPrepared, XACommitted}, true, nil, nil},
-		{"not prepared", xaState{prepared: Unknown, commit: true}, nil, false, nil, nil},
-		{"rolled back without an answer", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XARolledBack}, false,
+		{"not prepared", xaState{Prepared: Unknown, Commit: true}, nil, false, nil, nil},
+		{"rolled back without an answer", xaState{Prepared: Acked, Tried: true}, []string{XAPrepared, XARolledBack}, false,
 			nil, nil},
 
-		{"committed in the log, no row", xaState{prepared: Unknown, commit: true, tried: true},
+		{"committed in the log, no row", xaState{Prepared: Unknown, Commit: true, Tried: true},
 			[]string{XAPrepared, XACommitted}, false, []Kind{Lost}, nil},
-		{"prepared in the log, and no node holds it", xaState{prepared: Unknown, commit: true}, []string{XAPrepared}, false,
+		{"prepared in the log, and no node holds it", xaState{Prepared: Unknown, Commit: true}, []string{XAPrepared}, false,
 			[]Kind{Lost}, nil},
-		{"prepared in the log, to be rolled back, and no node holds it", xaState{prepared: Unknown}, []string{XAPrepared},
+		{"prepared in the log, to be rolled back, and no node holds it", xaState{Prepared: Unknown}, []string{XAPrepared},
 			false, []Kind{Lost}, nil},
-		{"a row of what was never prepared", xaState{prepared: Unknown, commit: true}, nil, true, []Kind{Resurrected}, nil},
-		{"an answered prepare that is not in the log", xaState{prepared: Acked, tried: true}, []string{XARolledBack}, false,
+		{"a row of what was never prepared", xaState{Prepared: Unknown, Commit: true}, nil, true, []Kind{Resurrected}, nil},
+		{"an answered prepare that is not in the log", xaState{Prepared: Acked, Tried: true}, []string{XARolledBack}, false,
 			[]Kind{Lost}, nil},
-		{"an answered decision that is not in the log", xaState{prepared: Acked, resolved: true, tried: true},
+		{"an answered decision that is not in the log", xaState{Prepared: Acked, Resolved: true, Tried: true},
 			[]string{XAPrepared}, false, []Kind{Lost}, nil},
-		{"another decision", xaState{prepared: Acked, tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Broken},
+		{"another decision", xaState{Prepared: Acked, Tried: true}, []string{XAPrepared, XACommitted}, false, []Kind{Broken},
 			nil},
 	} {
-		m := newMixedState(kindXA)
+		m := newMixedPart(&Set{}, kindXA)
 		m.xa["x1"] = &c.x
 		nodes := map[string]mixedView{"n1": {XARows: map[string]bool{"x1": c.row}}}
 		if got := m.problems(nodes); !slices.Equal(kinds(got), c.without) {
 			t.Errorf("%s, without the log: %v", c.name, got)
 		}
-		if got, _ := m.judge(nodes, &Committed{XA: map[string][]string{"x1": c.log}}); !slices.Equal(kinds(got), c.want) {
+		if got, _ := m.judgeViews(nodes, &Committed{XA: map[string][]string{"x1": c.log}}); !slices.Equal(kinds(got), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, got, c.want)
 		}
 	}

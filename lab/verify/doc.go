@@ -13,7 +13,7 @@
 //
 // The tables of the workload have no unique key over (writer, seq), so that a write applied twice is seen as two rows
 // and not hidden by a duplicate-key error. The judgement (judge.go) is a pure function of a log and of row counts; what
-// talks to servers is in workload.go and collect.go.
+// talks to servers is in rows.go, session.go and collect.go.
 //
 // # Sets
 //
@@ -22,7 +22,7 @@
 //	register  reads, writes and compare-and-sets of single rows; linearizable (linear.go, by Porcupine)
 //	append    transactions of list appends and reads, at REPEATABLE READ and at SERIALIZABLE; no anomaly that the level forbids (adya.go)
 //	bank      transfers; the same sum on every node at every moment, and at the end balances as the ledger says (bank.go)
-//	rows      the Workload above
+//	rows      the writers above; a Workload is these, and the mixed sessions where they are wanted
 //	ddl acl xa  the mixed sessions (mixed.go)
 //	large     transactions of 1 to 32 MiB; whole or not at all (large.go)
 //	vanish    rows, read on every node all the time; none vanishes, none is shown before an earlier one (views.go)
@@ -32,10 +32,10 @@
 //
 // Every operation goes into a history with the times of its beginning and its answer, and with an outcome:
 // acknowledged, failed (surely not executed), or unknown. An unknown one may take effect at any time after it began, or
-// never: no checker takes it for either. The checkers are pure functions of histories and of what the nodes hold, so a
-// kept set can be judged again without servers (Recheck). Each has limits of time and memory; what it could not decide
-// it says, and a report with something undecided is not OK. So is a workload of which no write was acknowledged, and a
-// node that the readers of bank or vanish never could read: it proves nothing.
+// never: no checker takes it for either. The checkers are pure functions of histories and of what the nodes hold. Each
+// has limits of time and memory; what it could not decide it says, and a report with something undecided is not OK. So
+// is a workload of which no write was acknowledged, and a node that the readers of bank or vanish never could read: it
+// proves nothing.
 //
 // # What counts as stale
 //

@@ -30,17 +30,6 @@ func (s Span) span() Span { return s }
 // MarshalText writes an outcome into a kept history.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads one.
-func (o *Outcome) UnmarshalText(b []byte) error {
-	for x := Pending; x <= Failed; x++ {
-		if x.String() == string(b) {
-			*o = x
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is no outcome", b)
-}
-
 // maxHistory bounds the operations of one workload: some 100 MB.
 const maxHistory = 1 << 20
 
@@ -90,18 +79,6 @@ func (h *history[T]) saveTo(dir, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return saveLines(dir, name, h.ops)
-}
-
-func (h *history[T]) loadFrom(dir, name string) error {
-	ops, err := loadLines[T](dir, name)
-	if err != nil {
-		return err
-	}
-	h.ops, h.sum = ops, Counts{}
-	for _, op := range ops {
-		h.sum = h.sum.with(op.span().Outcome)
-	}
-	return nil
 }
 
 func (c Counts) with(o Outcome) Counts {
@@ -181,23 +158,4 @@ func saveLines[T any](dir, name string, all []T) error {
 		}
 	}
 	return errors.Join(err, w.Flush(), f.Close())
-}
-
-// loadLines reads what saveLines wrote.
-func loadLines[T any](dir, name string) ([]T, error) {
-	f, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	dec := json.NewDecoder(bufio.NewReaderSize(f, 1<<16))
-	var out []T
-	for dec.More() {
-		var v T
-		if err := dec.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%s, object %d: %w", f.Name(), len(out)+1, err)
-		}
-		out = append(out, v)
-	}
-	return out, nil
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,17 @@ import (
 
 // Rows is what one node holds of a workload: for each table, how often each attempt's row is there.
 type Rows []map[Attempt]int
+
+// MarshalJSON has "TABLE WRITER/SEQ": how often.
+func (r Rows) MarshalJSON() ([]byte, error) {
+	out := map[string]int{}
+	for t, table := range r {
+		for a, n := range table {
+			out[fmt.Sprintf("%d %d/%d", t, a.Writer, a.Seq)] = n
+		}
+	}
+	return json.Marshal(out)
+}
 
 // Kind of a broken promise.
 type Kind string

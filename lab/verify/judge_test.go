@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +12,13 @@ var shape = Shape{Tables: 2, PairEvery: 4}
 
 // logOf makes a log of one writer with these outcomes.
 // problems without a log.
-func (m *mixedState) problems(nodes map[string]mixedView) []Problem {
-	p, _ := m.judge(nodes, nil)
+func (m *mixedPart) problems(nodes map[string]mixedView) []Problem {
+	p, _ := m.judgeViews(nodes, nil)
 	return p
 }
 
 func logOf(outcomes ...Outcome) *Log {
-	l, _ := NewLog("", 1)
+	l := NewLog(1)
 	for _, o := range outcomes {
 		seq := l.Begin(0)
 		if o != Pending {
@@ -120,8 +119,8 @@ func TestJudgeEqual(t *testing.T) {
 }
 
 func TestJudgeMixed(t *testing.T) {
-	state := func() *mixedState {
-		m := newMixedState(kindBank, kindDDL, kindACL, kindXA)
+	state := func() *mixedPart {
+		m := newMixedPart(&Set{}, kindBank)
 		m.objects = map[string]presence{"table d1": present, "row d1": present, "table d2": absent, "user u": maybe}
 		for _, s := range []struct {
 			after   presence
@@ -141,10 +140,10 @@ func TestJudgeMixed(t *testing.T) {
 			m.attempt(s.after, "", s.objects...)(s.outcome)
 		}
 		m.xa = map[string]*xaState{
-			"committed":  {prepared: Acked, commit: true, resolved: true, tried: true},
-			"rolledback": {prepared: Acked, resolved: true, tried: true},
-			"unprepared": {prepared: Failed, commit: true},
-			"unclear":    {prepared: Unknown, commit: true, gone: true, tried: true},
+			"committed":  {Prepared: Acked, Commit: true, Resolved: true, Tried: true},
+			"rolledback": {Prepared: Acked, Resolved: true, Tried: true},
+			"unprepared": {Prepared: Failed, Commit: true},
+			"unclear":    {Prepared: Unknown, Commit: true, Gone: true, Tried: true},
 		}
 		return m
 	}
@@ -156,38 +155,38 @@ func TestJudgeMixed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		change func(*mixedView, *mixedState)
+		change func(*mixedView, *mixedPart)
 		want   []Kind
 	}{
-		{"as it should be", func(*mixedView, *mixedState) {}, nil},
-		{"maybe there", func(v *mixedView, _ *mixedState) { v.Objects["user u"] = true; v.XARows["unclear"] = true }, nil},
-		{"money lost", func(v *mixedView, _ *mixedState) { v.Sum-- }, []Kind{Broken}},
-		{"account lost", func(v *mixedView, _ *mixedState) { v.Accounts-- }, []Kind{Broken}},
-		{"created table missing", func(v *mixedView, _ *mixedState) { delete(v.Objects, "table d1") }, []Kind{Lost}},
-		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedState) { delete(v.Objects, "row d1") },
+		{"as it should be", func(*mixedView, *mixedPart) {}, nil},
+		{"maybe there", func(v *mixedView, _ *mixedPart) { v.Objects["user u"] = true; v.XARows["unclear"] = true }, nil},
+		{"money lost", func(v *mixedView, _ *mixedPart) { v.Sum-- }, []Kind{Broken}},
+		{"account lost", func(v *mixedView, _ *mixedPart) { v.Accounts-- }, []Kind{Broken}},
+		{"created table missing", func(v *mixedView, _ *mixedPart) { delete(v.Objects, "table d1") }, []Kind{Lost}},
+		{"row missing: an old DROP IF EXISTS ran again", func(v *mixedView, _ *mixedPart) { delete(v.Objects, "row d1") },
 			[]Kind{Lost}},
-		{"dropped table back", func(v *mixedView, _ *mixedState) { v.Objects["table d2"] = true }, []Kind{Resurrected}},
-		{"table from nowhere", func(v *mixedView, _ *mixedState) { v.Objects["table d9"] = true }, []Kind{Resurrected}},
-		{"ALTER lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "column d1.c") }, []Kind{Lost}},
-		{"GRANT lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "grant a") }, []Kind{Lost}},
-		{"CREATE USER IF NOT EXISTS lost", func(v *mixedView, _ *mixedState) { delete(v.Objects, "user a2") }, []Kind{Lost}},
-		{"ALTER and GRANT without an answer, there", func(v *mixedView, _ *mixedState) {
+		{"dropped table back", func(v *mixedView, _ *mixedPart) { v.Objects["table d2"] = true }, []Kind{Resurrected}},
+		{"table from nowhere", func(v *mixedView, _ *mixedPart) { v.Objects["table d9"] = true }, []Kind{Resurrected}},
+		{"ALTER lost", func(v *mixedView, _ *mixedPart) { delete(v.Objects, "column d1.c") }, []Kind{Lost}},
+		{"GRANT lost", func(v *mixedView, _ *mixedPart) { delete(v.Objects, "grant a") }, []Kind{Lost}},
+		{"CREATE USER IF NOT EXISTS lost", func(v *mixedView, _ *mixedPart) { delete(v.Objects, "user a2") }, []Kind{Lost}},
+		{"ALTER and GRANT without an answer, there", func(v *mixedView, _ *mixedPart) {
 			v.Objects["column d3.c"], v.Objects["grant b"] = true, true
 		}, nil},
-		{"ALTER refused, there", func(v *mixedView, _ *mixedState) { v.Objects["column d4.c"] = true }, []Kind{Resurrected}},
-		{"a privilege that outlives its account", func(v *mixedView, _ *mixedState) { v.Objects["grant c"] = true },
+		{"ALTER refused, there", func(v *mixedView, _ *mixedPart) { v.Objects["column d4.c"] = true }, []Kind{Resurrected}},
+		{"a privilege that outlives its account", func(v *mixedView, _ *mixedPart) { v.Objects["grant c"] = true },
 			[]Kind{Resurrected}},
-		{"a privilege that was not granted", func(v *mixedView, _ *mixedState) { v.Objects["grant x"] = true },
+		{"a privilege that was not granted", func(v *mixedView, _ *mixedPart) { v.Objects["grant x"] = true },
 			[]Kind{Resurrected}},
-		{"XA COMMIT lost", func(v *mixedView, _ *mixedState) { delete(v.XARows, "committed") }, []Kind{Lost}},
-		{"XA rolled back but there", func(v *mixedView, _ *mixedState) { v.XARows["rolledback"] = true },
+		{"XA COMMIT lost", func(v *mixedView, _ *mixedPart) { delete(v.XARows, "committed") }, []Kind{Lost}},
+		{"XA rolled back but there", func(v *mixedView, _ *mixedPart) { v.XARows["rolledback"] = true },
 			[]Kind{Resurrected}},
-		{"XA never prepared but there", func(v *mixedView, _ *mixedState) { v.XARows["unprepared"] = true },
+		{"XA never prepared but there", func(v *mixedView, _ *mixedPart) { v.XARows["unprepared"] = true },
 			[]Kind{Resurrected}},
-		{"XA still prepared", func(v *mixedView, _ *mixedState) { v.Prepared = []string{"unclear"} }, []Kind{Broken}},
-		{"XA PREPARE lost", func(v *mixedView, m *mixedState) { m.xa["committed"].gone = true }, []Kind{Lost}},
-		{"XA prepared, never decided, gone", func(v *mixedView, m *mixedState) {
-			m.xa["rolledback"] = &xaState{prepared: Acked}
+		{"XA still prepared", func(v *mixedView, _ *mixedPart) { v.Prepared = []string{"unclear"} }, []Kind{Broken}},
+		{"XA PREPARE lost", func(v *mixedView, m *mixedPart) { m.xa["committed"].Gone = true }, []Kind{Lost}},
+		{"XA prepared, never decided, gone", func(v *mixedView, m *mixedPart) {
+			m.xa["rolledback"] = &xaState{Prepared: Acked}
 			m.noteGone(nil)
 		}, []Kind{Lost}},
 	} {
@@ -201,50 +200,14 @@ func TestJudgeMixed(t *testing.T) {
 	}
 }
 
-func TestLogFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "client.log")
-	l, err := NewLog(path, 3)
-	if err != nil {
-		t.Fatal(err)
+func TestLogCounts(t *testing.T) {
+	l := NewLog(2)
+	for _, o := range []Outcome{Acked, Unknown, Failed} {
+		l.Settle(1, l.Begin(1), o)
 	}
-	for w := range 3 {
-		for i := range 40 {
-			if seq := l.Begin(w); i%4 != 0 {
-				l.Settle(w, seq, Outcome(i%4))
-			}
-		}
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	back, err := ReadLog(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Counts{Attempts: 120, Acked: 30, Unknown: 60, Failed: 30}
-	if l.Counts() != want || back.Counts() != want {
-		t.Fatalf("written %+v, read %+v, want %+v", l.Counts(), back.Counts(), want)
-	}
-	l.Each(func(a Attempt, o Outcome) {
-		if got, ok := back.Outcome(a); !ok || got != o {
-			t.Fatalf("%v: read %v %v, want %v", a, got, ok, o)
-		}
-	})
-}
-
-func TestLogReplayRefusesNonsense(t *testing.T) {
-	for _, lines := range []string{"K 0 1", "A 0 2", "A 0 1;A 0 1", "A 0 1;K 0 1;U 0 1", "X 0 1", "A -1 1", "A 99999 1",
-		"A zero 1", "A 0 1;Z 0 1"} {
-		l := &Log{}
-		var err error
-		for line := range strings.SplitSeq(lines, ";") {
-			if err = l.replay(line); err != nil {
-				break
-			}
-		}
-		if err == nil {
-			t.Errorf("%q was accepted", lines)
-		}
+	l.Begin(0)
+	if got, want := l.Counts(), (Counts{Attempts: 4, Acked: 1, Unknown: 2, Failed: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

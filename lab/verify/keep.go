@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 )
 
-// Files of a kept set: set.json, and for each workload what its clients did and what the nodes held.
+// Files of a kept set, for people who look into a violation: set.json, and for each workload what its clients did and what the nodes held.
 
 const setFile = "set.json"
 
@@ -29,6 +28,9 @@ func (s *Set) save() error {
 	if dir == "" {
 		return nil
 	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("directory of the histories: %w", err)
+	}
 	k := keptSet{Seed: s.cfg.Seed, StaleMargin: int64(s.cfg.StaleMargin), Nodes: s.nodes, EveryNode: s.everyNode,
 		Garbled: s.garbled, Committed: s.committed}
 	for _, p := range s.parts {
@@ -40,54 +42,10 @@ func (s *Set) save() error {
 	return saveJSON(dir, setFile, k)
 }
 
-// Recheck judges a set that was kept in a directory, without any server. What Check compares on live nodes only
-// (checksums, definitions, gtid_executed) is not part of it.
-func Recheck(dir string) (Report, error) {
-	var k keptSet
-	if err := loadJSON(dir, setFile, &k); err != nil {
-		return Report{}, err
-	}
-	if len(k.Nodes) == 0 {
-		return Report{}, fmt.Errorf("%s: the set was stopped but never checked, so it is not known what the nodes held", dir)
-	}
-	margin := k.StaleMargin
-	if margin == 0 {
-		margin = -1
-	}
-	s, err := NewSet(SetConfig{Login: Login{Addr: Fixed("")}, Workloads: k.Workloads, Seed: k.Seed,
-		StaleMargin: time.Duration(margin)})
-	if err != nil {
-		return Report{}, err
-	}
-	for _, p := range s.parts {
-		if err := p.load(dir); err != nil {
-			return Report{}, fmt.Errorf("loading the history of %s: %w", p.name(), err)
-		}
-	}
-	s.nodes, s.everyNode, s.garbled, s.committed = k.Nodes, k.EveryNode, k.Garbled, k.Committed
-	r := Report{Nodes: k.Nodes}
-	if s.committed != nil {
-		r.Unread = s.committed.Why
-	}
-	s.judge(&r)
-	return r, nil
-}
-
 func saveJSON(dir, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name), append(b, '\n'), 0o644)
-}
-
-func loadJSON(dir, name string, v any) error {
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
-	}
-	return nil
 }

@@ -95,31 +95,23 @@ func (p *largePart) collect(ctx context.Context, nodes []Endpoint) (err error) {
 }
 
 func readLarge(ctx context.Context, db *sql.DB, database string) (map[int64]LargeRows, error) {
-	rows, err := db.QueryContext(ctx, "SELECT n, part, CRC32(payload) FROM "+database+".large_rows")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	sums := map[byte]uint32{}
 	for letter := byte('a'); letter <= 'z'; letter++ {
 		sums[letter] = crc32.ChecksumIEEE(slices.Repeat([]byte{letter}, largeRow))
 	}
 	out := map[int64]LargeRows{}
-	for rows.Next() {
-		var n int64
-		var part int
-		var sum uint32
-		if err := rows.Scan(&n, &part, &sum); err != nil {
-			return nil, err
-		}
+	var n int64
+	var part int
+	var sum uint32
+	err := eachRow(ctx, db, "SELECT n, part, CRC32(payload) FROM "+database+".large_rows", func() {
 		l := out[n]
 		l.Rows++
 		if sum == sums[largeLetter(n, part)] {
 			l.Right++
 		}
 		out[n] = l
-	}
-	if err := rows.Err(); err != nil {
+	}, &n, &part, &sum)
+	if err != nil {
 		return nil, err
 	}
 	marks, err := readPairs(ctx, db, "SELECT n, 1 FROM "+database+".large_marks")
@@ -183,8 +175,4 @@ func JudgeLarge(all []LargeTrx, nodes map[string]map[int64]LargeRows) Part {
 
 func (p *largePart) save(dir string) error {
 	return errors.Join(p.history.saveTo(dir, "large.jsonl"), saveJSON(dir, "large.end.json", p.held))
-}
-
-func (p *largePart) load(dir string) error {
-	return errors.Join(p.history.loadFrom(dir, "large.jsonl"), loadJSON(dir, "large.end.json", &p.held))
 }

@@ -226,7 +226,3 @@ func JudgeLevels(ops []LevelOp, nodes map[string]map[int64]int64) Part {
 func (p *levelsPart) save(dir string) error {
 	return errors.Join(p.history.saveTo(dir, "levels.jsonl"), saveJSON(dir, "levels.end.json", p.held))
 }
-
-func (p *levelsPart) load(dir string) error {
-	return errors.Join(p.history.loadFrom(dir, "levels.jsonl"), loadJSON(dir, "levels.end.json", &p.held))
-}

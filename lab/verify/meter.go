@@ -19,9 +19,8 @@ const (
 	gapFloor = 5 * time.Millisecond
 	// maxGaps bounds the memory for gaps; the oldest are forgotten first.
 	maxGaps = 1 << 16
-	// Acknowledged writes are counted in slots, of which the newest are kept: 80 s.
+	// slotTime: acknowledged writes are counted in slots of so long.
 	slotTime = 10 * time.Millisecond
-	maxSlots = 8000
 )
 
 // Meter counts acknowledged writes: rates, and the gaps between them. Safe for concurrent use.
@@ -30,15 +29,9 @@ type Meter struct {
 	now    func() time.Time
 	begin  time.Time
 	last   time.Time // of the last acknowledgement, or the start
-	slots  [maxSlots]slot
+	slots  []int32
 	gaps   []Gap // closed gaps, in order, those over gapFloor
 	failed int64 // since the start
-}
-
-// slot counts the acknowledgements of one slotTime, the number'th since the start.
-type slot struct {
-	number int64
-	acked  int
 }
 
 // NewMeter starts a meter; now is time.Now outside of tests.
@@ -59,12 +52,9 @@ func (m *Meter) Ack() {
 		m.gaps = append(m.gaps, Gap{m.last, t})
 	}
 	m.last = t
-	number := int64(t.Sub(m.begin) / slotTime)
-	if s := &m.slots[number%maxSlots]; s.number == number {
-		s.acked++
-	} else {
-		*s = slot{number, 1}
-	}
+	n := int(t.Sub(m.begin) / slotTime)
+	m.slots = append(m.slots, make([]int32, max(0, n+1-len(m.slots)))...)
+	m.slots[n]++
 }
 
 // Error counts one attempt that was not acknowledged.
@@ -111,23 +101,16 @@ func (m *Meter) Gaps(from time.Time, least time.Duration) (out []Gap) {
 	return out
 }
 
-// Rate is how many writes per second were acknowledged between two times, exact to two slots; only the last 80 s are
-// remembered.
+// Rate is how many writes per second were acknowledged between two times, exact to two slots.
 func (m *Meter) Rate(from, to time.Time) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	first, end := int64(from.Sub(m.begin)/slotTime), int64(to.Sub(m.begin)/slotTime)
-	first = max(first, 0, end-maxSlots)
-	if end <= first {
-		return 0
+	first, end := max(0, int(from.Sub(m.begin)/slotTime)), int(to.Sub(m.begin)/slotTime)
+	acked := int32(0)
+	for n := first; n < min(end, len(m.slots)); n++ {
+		acked += m.slots[n]
 	}
-	acked := 0
-	for n := first; n < end; n++ {
-		if s := m.slots[n%maxSlots]; s.number == n {
-			acked += s.acked
-		}
-	}
-	return float64(acked) / (time.Duration(end-first) * slotTime).Seconds()
+	return float64(acked) / (time.Duration(max(end-first, 1)) * slotTime).Seconds()
 }
 
 // AckedSince reports whether a write has been acknowledged after t.

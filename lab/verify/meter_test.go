@@ -79,7 +79,7 @@ func TestRate(t *testing.T) {
 	c := &clock{time.Unix(1000, 0)}
 	m := NewMeter(c.now)
 	begin := c.now()
-	for i := range 120_000 { // longer than what is remembered: two writes a millisecond in every second second
+	for i := range 120_000 { // two writes a millisecond in every second second
 		c.forward(time.Millisecond)
 		if i/1000%2 == 0 {
 			m.Ack()
@@ -95,8 +95,8 @@ func TestRate(t *testing.T) {
 		{end.Add(-2 * time.Second), end.Add(-time.Second), 2000},
 		{end.Add(-time.Second), end, 0},
 		{end, end, 0},
-		{begin, begin.Add(time.Second), 0},               // forgotten
-		{end.Add(-80 * time.Second), end, 1000},          // all that is remembered
+		{begin, begin.Add(time.Second), 2000},
+		{end.Add(-80 * time.Second), end, 1000},
 		{end.Add(-time.Second), end.Add(time.Second), 0}, // not yet
 		{begin.Add(-time.Second), begin.Add(-1), 0},      // before the start
 	} {

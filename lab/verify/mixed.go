@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -40,34 +39,14 @@ const (
 	absent
 )
 
-type mixedState struct {
-	run   string   // makes names of server-wide objects unique
-	kinds []string // of sessions
-
-	mu      sync.Mutex
-	objects map[string]presence        // "table d7", "row d7", "column d7.c", "user v…_7", "grant v…_7"
-	open    map[string][]openStatement // what was not answered, by object
-	xa      map[string]*xaState
-	counts  map[string]int // acknowledged statements by session kind
-	sum     Counts         // statements that commit something to be judged
-}
-
 type xaState struct {
-	prepared Outcome
-	commit   bool // decision, made before anything is sent
-	resolved bool // the decision was acknowledged
-	gone     bool // the decision met XAER_NOTA at its first try, although nothing had been decided before
-	tried    bool
-	step     int // of the session, at which it was made
-}
-
-func newMixedState(kinds ...string) *mixedState {
-	return &mixedState{
-		kinds:   kinds,
-		run:     fmt.Sprintf("v%x", time.Now().UnixNano()&0xffffffffff),
-		objects: map[string]presence{}, open: map[string][]openStatement{}, xa: map[string]*xaState{},
-		counts: map[string]int{},
-	}
+	Prepared Outcome `json:"prepared"`
+	Commit   bool    `json:"commit,omitempty"`   // decision, made before anything is sent
+	Resolved bool    `json:"resolved,omitempty"` // the decision was acknowledged
+	// Gone: the decision met XAER_NOTA at its first try, although nothing had been decided before.
+	Gone  bool `json:"gone,omitempty"`
+	Tried bool `json:"tried,omitempty"`
+	step  int  // of the session, at which it was made
 }
 
 // Kinds of mixed sessions.
@@ -78,77 +57,34 @@ const (
 	kindXA   = "xa"
 )
 
-func mixedSchema(database string) []string {
-	return append(bankSchema(database), xaSchema(database), aclSchema(database))
-}
-
-func aclSchema(database string) string {
-	return "CREATE TABLE " + database + ".acl_columns (id INT PRIMARY KEY, v INT)"
-}
-
-func xaSchema(database string) string {
-	return "CREATE TABLE " + database + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)"
-}
-
-// sessions of the mixed workload. Each runs until its context ends.
-func (m *mixedState) sessions(cfg Config) []func(context.Context) error {
-	loop := func(name string, pause time.Duration, step func(s *session, k int)) func(context.Context) error {
-		if cfg.Rate > 0 {
-			pause = max(pause, time.Duration(float64(time.Second)/cfg.Rate))
-		}
-		return func(ctx context.Context) error {
-			s, err := newSession(cfg.Login, cfg.Database)
-			if err != nil {
-				return fmt.Errorf("%s session: %w", name, err)
-			}
-			defer s.close()
-			for k := 1; s.connect(ctx) == nil; k++ {
-				step(s, k)
-				_ = poll.Pause(ctx, pause)
-			}
-			return nil
-		}
-	}
-	var out []func(context.Context) error
-	for _, kind := range m.kinds {
-		out = append(out, map[string]func(context.Context) error{
-			kindBank: loop("transfer", time.Millisecond, m.transfer),
-			kindDDL:  loop("table", mixedPause, m.tables),
-			kindACL:  loop("account", mixedPause, func(s *session, k int) { m.accounts(s, k, cfg.Database) }),
-			kindXA:   loop("XA", mixedPause, m.twoPhase),
-
-			kindObjects: loop("object", objectsPause, m.storedObjects),
-		}[kind])
-	}
-	return out
-}
-
-func (m *mixedState) count(kind string) {
+func (m *mixedPart) count(kind string) {
 	m.mu.Lock()
-	m.counts[kind]++
+	m.acked[kind]++
 	m.mu.Unlock()
 }
 
-func (m *mixedState) sumUp(o Outcome) {
+func (m *mixedPart) sumUp(o Outcome) {
 	m.mu.Lock()
 	m.sum = m.sum.with(o)
 	m.mu.Unlock()
 }
 
-func (m *mixedState) set(object string, p presence) {
+func (m *mixedPart) note(object string, p presence) {
 	m.mu.Lock()
 	m.objects[object] = p
 	m.mu.Unlock()
 }
 
-func (m *mixedState) transfer(s *session, k int) {
-	if (Transfer{From: k % bankAccounts, To: (k*7 + 3) % bankAccounts, Amount: int64(k % 50)}).run(s) == Acked {
+func (m *mixedPart) transfer(s *session, k int) {
+	outcome := (Transfer{From: k % bankAccounts, To: (k*7 + 3) % bankAccounts, Amount: int64(k % 50)}).run(s)
+	m.sumUp(outcome)
+	if outcome == Acked {
 		m.count("transfers")
 	}
 }
 
 // change runs a statement that makes or removes objects, and says whether it was acknowledged.
-func (m *mixedState) change(s *session, kind string, after presence, stmt string, objects ...string) bool {
+func (m *mixedPart) change(s *session, kind string, after presence, stmt string, objects ...string) bool {
 	settle := m.attempt(after, stmt, objects...)
 	outcome := commitOutcome(s.exec(stmt))
 	settle(outcome)
@@ -162,7 +98,7 @@ func (m *mixedState) change(s *session, kind string, after presence, stmt string
 // attempt notes that objects are about to be made or removed, and returns what takes the answer. Until then, and
 // without one, their presence is unknown, but for those that already are as the statement would leave them; a refusal
 // leaves what was known before.
-func (m *mixedState) attempt(after presence, stmt string, objects ...string) (settle func(Outcome)) {
+func (m *mixedPart) attempt(after presence, stmt string, objects ...string) (settle func(Outcome)) {
 	before := map[string]presence{}
 	m.mu.Lock()
 	for _, o := range objects {
@@ -181,9 +117,9 @@ func (m *mixedState) attempt(after presence, stmt string, objects ...string) (se
 		for _, o := range objects {
 			switch outcome {
 			case Acked:
-				m.set(o, after)
+				m.note(o, after)
 			case Failed:
-				m.set(o, before[o])
+				m.note(o, before[o])
 			default:
 				m.mu.Lock()
 				m.open[o] = append(m.open[o], openStatement{before[o], after, stmt})
@@ -193,7 +129,7 @@ func (m *mixedState) attempt(after presence, stmt string, objects ...string) (se
 	}
 }
 
-func (m *mixedState) tables(s *session, k int) {
+func (m *mixedPart) tables(s *session, k int) {
 	name := fmt.Sprintf("d%d", k)
 	table, row, column := "table "+name, "row "+name, "column "+name+".c"
 	_ = s.exec("DROP TABLE IF EXISTS "+name) == nil && // missing; run again after the CREATE below it would do harm
@@ -204,7 +140,8 @@ func (m *mixedState) tables(s *session, k int) {
 		k%2 == 0 && m.change(s, "ddl", absent, "DROP TABLE "+name, table, row, column)
 }
 
-func (m *mixedState) accounts(s *session, k int, database string) {
+func (m *mixedPart) accounts(s *session, k int) {
+	database := m.set.cfg.Database
 	first, second := fmt.Sprintf("%s_%d", m.run, k), fmt.Sprintf("%s_%d_2", m.run, k)
 	grant := fmt.Sprintf("GRANT SELECT ON %s.* TO %s", database, first)
 	_ = s.exec("DROP USER IF EXISTS "+first) == nil &&
@@ -224,7 +161,7 @@ func roleOf(user string) string { return user + "_r" }
 
 // privileges grants an account a role that is its default, global privileges of both sorts and some on columns, and
 // takes back what another account had of it.
-func (m *mixedState) privileges(s *session, k int, database, first, second string) bool {
+func (m *mixedPart) privileges(s *session, k int, database, first, second string) bool {
 	role, columns := roleOf(first), fmt.Sprintf("SELECT (id), UPDATE (v) ON %s.acl_columns", database)
 	granted := func(to string) string { return "granted " + role + " " + to }
 	do := func(after presence, object, stmt string) bool { return m.change(s, "accounts", after, stmt, object) }
@@ -242,9 +179,9 @@ func (m *mixedState) privileges(s *session, k int, database, first, second strin
 		(k%5 != 0 || m.change(s, "accounts", absent, "DROP ROLE "+role, "user "+role, granted(first), "default "+first))
 }
 
-func (m *mixedState) twoPhase(s *session, k int) {
+func (m *mixedPart) twoPhase(s *session, k int) {
 	xid := fmt.Sprintf("%s_%d", m.run, k)
-	x := &xaState{commit: k%3 != 1, prepared: Failed, step: k}
+	x := &xaState{Commit: k%3 != 1, Prepared: Failed, step: k}
 	m.mu.Lock()
 	m.xa[xid] = x
 	m.mu.Unlock()
@@ -271,7 +208,7 @@ func (m *mixedState) twoPhase(s *session, k int) {
 // endOld ends the transactions of earlier steps that the leader still holds prepared: those left so on purpose, those
 // decided and not answered, and those prepared and not answered. A log that begins after a prepared transaction cannot
 // make a new node.
-func (m *mixedState) endOld(s *session, k int) {
+func (m *mixedPart) endOld(s *session, k int) {
 	rows, err := s.query("XA RECOVER")
 	if err != nil {
 		return
@@ -284,7 +221,7 @@ func (m *mixedState) endOld(s *session, k int) {
 		m.mu.Lock()
 		x := m.xa[xid]
 		m.mu.Unlock()
-		if x == nil || x.prepared == Acked && !x.tried && x.step > k-15 {
+		if x == nil || x.Prepared == Acked && !x.Tried && x.step > k-15 {
 			continue
 		}
 		if m.decide(s, xid, x); s.conn == nil {
@@ -293,16 +230,16 @@ func (m *mixedState) endOld(s *session, k int) {
 	}
 }
 
-func (m *mixedState) settlePrepare(x *xaState, o Outcome) {
+func (m *mixedPart) settlePrepare(x *xaState, o Outcome) {
 	m.mu.Lock()
-	x.prepared = o
+	x.Prepared = o
 	m.mu.Unlock()
 }
 
 // decide sends XA COMMIT or ROLLBACK and notes the answer; resolved or gone is set when it was a clear one.
-func (m *mixedState) decide(s *session, xid string, x *xaState) {
+func (m *mixedPart) decide(s *session, xid string, x *xaState) {
 	verb := "XA ROLLBACK"
-	if x.commit {
+	if x.Commit {
 		verb = "XA COMMIT"
 	}
 	err := s.exec(verb + " '" + xid + "'")
@@ -312,22 +249,25 @@ func (m *mixedState) decide(s *session, xid string, x *xaState) {
 	var my *mysql.MySQLError
 	switch {
 	case commitOutcome(err) == Acked:
-		x.resolved = true
-		m.counts["xa decisions"]++
-	case errors.As(err, &my) && my.Number == xaNota && !x.tried:
-		x.gone = true
+		x.Resolved = true
+		m.acked["xa decisions"]++
+	case errors.As(err, &my) && my.Number == xaNota && !x.Tried:
+		x.Gone = true
 	}
-	x.tried = true
+	x.Tried = true
 }
 
 // finish resolves every XA transaction of the workload that the leader still holds prepared.
-func (m *mixedState) finish(ctx context.Context, cfg Config) error {
-	s, err := newSession(cfg.Login, cfg.Database)
+func (m *mixedPart) finish(ctx context.Context) error {
+	if m.kind != kindXA {
+		return nil
+	}
+	s, err := newSession(m.set.cfg.Login, m.set.cfg.Database)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	db, err := cfg.Open("")
+	db, err := m.set.cfg.Open("")
 	if err != nil {
 		return err
 	}
@@ -350,21 +290,19 @@ func (m *mixedState) finish(ctx context.Context, cfg Config) error {
 				m.decide(s, xid, all[xid])
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("finishing XA transactions, %d left: %w", len(left), errors.Join(ctx.Err(), err))
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
 // noteGone marks what was prepared for certain, never decided, and is not among the leader's prepared ones.
-func (m *mixedState) noteGone(left []string) {
+func (m *mixedPart) noteGone(left []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for xid, x := range m.xa {
-		if x.prepared == Acked && !x.tried && !slices.Contains(left, xid) {
-			x.gone = true
+		if x.Prepared == Acked && !x.Tried && !slices.Contains(left, xid) {
+			x.Gone = true
 		}
 	}
 }
@@ -378,18 +316,13 @@ type mixedView struct {
 	Prepared []string        `json:"prepared,omitempty"` // xids of XA RECOVER
 }
 
-// read looks at what one node holds, for the sessions there are.
-func (m *mixedState) read(ctx context.Context, db *sql.DB, database string) (mixedView, error) {
+// read looks at what one node holds.
+func (m *mixedPart) read(ctx context.Context, db *sql.DB) (mixedView, error) {
 	v := mixedView{Objects: map[string]bool{}, XARows: map[string]bool{}}
-	for _, kind := range m.kinds {
-		read := map[string]func(context.Context, *sql.DB, string, *mixedView) error{
-			kindBank: readSum, kindDDL: readTables, kindACL: m.readUsers, kindXA: readXA, kindObjects: readObjects,
-		}[kind]
-		if err := read(ctx, db, database, &v); err != nil {
-			return v, err
-		}
-	}
-	return v, nil
+	read := map[string]func(context.Context, *sql.DB, string, *mixedView) error{
+		kindBank: readSum, kindDDL: readTables, kindACL: m.readUsers, kindXA: readXA, kindObjects: readObjects,
+	}[m.kind]
+	return v, read(ctx, db, m.set.cfg.Database, &v)
 }
 
 func readSum(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
@@ -421,7 +354,7 @@ func readTables(ctx context.Context, db *sql.DB, database string, v *mixedView) 
 	return err
 }
 
-func (m *mixedState) readUsers(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
+func (m *mixedPart) readUsers(ctx context.Context, db *sql.DB, database string, v *mixedView) error {
 	users, err := queryStrings(ctx, db, "SELECT user FROM mysql.user WHERE user LIKE '"+m.run+"\\_%'")
 	if err != nil {
 		return err
@@ -471,14 +404,14 @@ func readXA(ctx context.Context, db *sql.DB, database string, v *mixedView) erro
 
 // judge compares what the client knows with what each node holds. What was not answered is looked up in the log, if
 // that is known.
-func (m *mixedState) judge(nodes map[string]mixedView, log *Committed) (problems []Problem, unanswered int64) {
+func (m *mixedPart) judgeViews(nodes map[string]mixedView, log *Committed) (problems []Problem, unanswered int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	objects, n := log.resolveObjects(m.objects, m.open)
 	xa, n2, problems := log.resolveXA(m.xa, nodes)
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		v := nodes[node]
-		if slices.Contains(m.kinds, kindBank) {
+		if m.kind == kindBank {
 			problems = append(problems, judgeSum(node, v.Accounts, v.Sum)...)
 		}
 		problems = append(problems, judgeObjects(node, v, objects)...)
@@ -516,15 +449,15 @@ func judgeXA(node string, v mixedView, xa map[string]*xaState) []Problem {
 		switch {
 		case prepared:
 			add(Broken, xid, "still prepared after the leader has none left")
-		case x.prepared == Acked && x.gone:
+		case x.Prepared == Acked && x.Gone:
 			add(Lost, xid, "its acknowledged XA PREPARE was unknown to the leader")
-		case x.prepared == Acked && x.commit && !there:
+		case x.Prepared == Acked && x.Commit && !there:
 			add(Lost, xid, "prepared, commit decided, no row")
-		case x.resolved && x.commit && !there:
+		case x.Resolved && x.Commit && !there:
 			add(Lost, xid, "XA COMMIT acknowledged, no row")
-		case !x.commit && there:
+		case !x.Commit && there:
 			add(Resurrected, xid, "only ever rolled back, has a row")
-		case x.prepared == Failed && there:
+		case x.Prepared == Failed && there:
 			add(Resurrected, xid, "never prepared, has a row")
 		}
 	}

@@ -72,13 +72,13 @@ func TestMixedObjects(t *testing.T) {
 			Counts{Attempts: 19, Acked: 18, Unknown: 1}, absent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := newMixedState(kindDDL, kindACL)
+			m := newMixedPart(&Set{}, kindDDL)
 			m.run = "v"
 			s := func() *session {
 				return &session{login: Login{}.WithDefaults(), conn: scripted{fails: c.fails, err: c.err}}
 			}
 			m.tables(s(), c.k)
-			m.accounts(s(), c.k, "db")
+			m.accounts(s(), c.k)
 			if user := fmt.Sprintf("v_%d", c.k); c.left != maybe {
 				c.want["user "+user+"_r"], c.want["granted "+user+"_r "+user+"_2"] = present, absent
 				for _, what := range []string{"granted " + user + "_r", "default", "global", "dynamic", "column"} {
@@ -146,7 +146,7 @@ func TestMixedEndsXA(t *testing.T) {
 	for _, mute := range []string{"", "XA PREPARE", "XA COMMIT without effect", "XA ROLLBACK without effect",
 		"XA COMMIT"} {
 		t.Run(mute, func(t *testing.T) {
-			m := newMixedState(kindXA)
+			m := newMixedPart(&Set{}, kindXA)
 			m.run = "v"
 			var prepared []string
 			step := func(k int, mute string) {
@@ -169,7 +169,7 @@ func TestMixedEndsXA(t *testing.T) {
 				}
 			}
 			for xid, x := range m.xa {
-				if x.gone {
+				if x.Gone {
 					t.Errorf("%s counts as gone", xid)
 				}
 			}
@@ -181,10 +181,10 @@ func TestMixedEndsXA(t *testing.T) {
 }
 
 // xaRows are the rows that a server has which lost nothing.
-func xaRows(m *mixedState) map[string]bool {
+func xaRows(m *mixedPart) map[string]bool {
 	rows := map[string]bool{}
 	for xid, x := range m.xa {
-		if x.commit && x.prepared != Failed {
+		if x.Commit && x.Prepared != Failed {
 			rows[xid] = true
 		}
 	}

@@ -2,117 +2,95 @@ package verify
 
 import (
 	"context"
-	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"trireme/internal/base/poll"
 )
 
-// mixedPart is one kind of mixed session (DDL, account statements, XA) as a workload of a Set.
+// mixedPart is one kind of mixed session (transfers, DDL, account statements, XA, objects) as a workload of a Set.
 type mixedPart struct {
 	set   *Set
 	kind  string
-	state *mixedState
+	run   string // makes names of server-wide objects unique
 	views map[string]mixedView
+
+	mu      sync.Mutex
+	objects map[string]presence        // "table d7", "row d7", "column d7.c", "user v…_7", "grant v…_7"
+	open    map[string][]openStatement // what was not answered, by object
+	xa      map[string]*xaState
+	acked   map[string]int // statements, by what they are about
+	sum     Counts         // statements that commit something to be judged
 }
 
 func newMixedPart(s *Set, kind string) *mixedPart {
-	m := newMixedState(kind)
-	m.run = s.mark() + "_" + m.run
-	return &mixedPart{set: s, kind: kind, state: m}
+	return &mixedPart{set: s, kind: kind, run: fmt.Sprintf("%s_v%x", s.mark(), time.Now().UnixNano()&0xffffffffff),
+		objects: map[string]presence{}, open: map[string][]openStatement{}, xa: map[string]*xaState{},
+		acked: map[string]int{}}
 }
 
-func (p *mixedPart) config() Config {
-	return Config{Login: p.set.cfg.Login, Database: p.set.cfg.Database, Rate: p.set.cfg.Rate}
+func (m *mixedPart) name() string { return m.kind }
+
+func (m *mixedPart) schema() []string {
+	db := m.set.cfg.Database
+	return map[string][]string{
+		kindBank:    bankSchema(db),
+		kindXA:      {"CREATE TABLE " + db + ".xa_rows (id INT PRIMARY KEY, xid VARCHAR(64) NOT NULL)"},
+		kindACL:     {"CREATE TABLE " + db + ".acl_columns (id INT PRIMARY KEY, v INT)"},
+		kindObjects: objectsSchema(db),
+	}[m.kind]
 }
 
-func (p *mixedPart) name() string { return p.kind }
-
-func (p *mixedPart) schema() []string {
-	switch p.kind {
-	case kindXA:
-		return []string{xaSchema(p.set.cfg.Database)}
-	case kindACL:
-		return []string{aclSchema(p.set.cfg.Database)}
-	case kindObjects:
-		return objectsSchema(p.set.cfg.Database)
+// clients are one session.
+func (m *mixedPart) clients() []client {
+	step := map[string]func(*session, int){kindBank: m.transfer, kindDDL: m.tables, kindACL: m.accounts, kindXA: m.twoPhase,
+		kindObjects: m.storedObjects}[m.kind]
+	pause := map[string]time.Duration{kindBank: time.Millisecond, kindObjects: objectsPause}[m.kind]
+	if pause == 0 {
+		pause = mixedPause
 	}
-	return nil
-}
-
-func (p *mixedPart) clients() []client {
-	var out []client
-	for _, f := range p.state.sessions(p.config()) {
-		out = append(out, f)
+	if rate := m.set.cfg.Rate; rate > 0 {
+		pause = max(pause, time.Duration(float64(time.Second)/rate))
 	}
-	return out
-}
-
-func (p *mixedPart) counts() Counts {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	return p.state.sum
-}
-
-func (p *mixedPart) finish(ctx context.Context) error {
-	if p.kind != kindXA {
+	return []client{func(ctx context.Context) error {
+		s, err := newSession(m.set.cfg.Login, m.set.cfg.Database)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		for k := 1; s.connect(ctx) == nil; k++ {
+			step(s, k)
+			_ = poll.Pause(ctx, pause)
+		}
 		return nil
-	}
-	return p.state.finish(ctx, p.config())
+	}}
 }
 
-func (p *mixedPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
-	p.views, err = eachNode(ctx, nodes, func(ctx context.Context, db *sql.DB) (mixedView, error) {
-		return p.state.read(ctx, db, p.set.cfg.Database)
-	})
+func (m *mixedPart) counts() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sum
+}
+
+func (m *mixedPart) collect(ctx context.Context, nodes []Endpoint) (err error) {
+	m.views, err = eachNode(ctx, nodes, m.read)
 	return err
 }
 
-func (p *mixedPart) judge() Part {
-	problems, unanswered := p.state.judge(p.views, p.set.committed)
+func (m *mixedPart) judge() Part {
+	problems, unanswered := m.judgeViews(m.views, m.set.committed)
 	v := Part{Figures: map[string]int64{}, Problems: problems}
 	v.lookedUp(unanswered)
-	for what, n := range p.state.counts {
+	for what, n := range m.acked {
 		v.Figures[what] = int64(n)
 	}
 	return v
 }
 
-// mixedFile is what is kept of it.
-type mixedFile struct {
-	Objects map[string]presence        `json:"objects"`
-	Open    map[string][]openStatement `json:"open"`
-	XA      map[string]xaFile          `json:"xa"`
-	Counts  map[string]int             `json:"counts"`
-	Sum     Counts                     `json:"sum"`
-	Nodes   map[string]mixedView       `json:"nodes"`
-}
-
-type xaFile struct {
-	Prepared Outcome `json:"prepared"`
-	Commit   bool    `json:"commit,omitempty"`
-	Resolved bool    `json:"resolved,omitempty"`
-	Gone     bool    `json:"gone,omitempty"`
-	Tried    bool    `json:"tried,omitempty"`
-}
-
-func (p *mixedPart) save(dir string) error {
-	m := p.state
+func (m *mixedPart) save(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f := mixedFile{Objects: m.objects, Open: m.open, XA: map[string]xaFile{}, Counts: m.counts, Sum: m.sum, Nodes: p.views}
-	for xid, x := range m.xa {
-		f.XA[xid] = xaFile{x.prepared, x.commit, x.resolved, x.gone, x.tried}
-	}
-	return saveJSON(dir, p.kind+".json", f)
-}
-
-func (p *mixedPart) load(dir string) error {
-	f := mixedFile{}
-	if err := loadJSON(dir, p.kind+".json", &f); err != nil {
-		return err
-	}
-	m := p.state
-	m.objects, m.open, m.counts, m.sum, p.views = f.Objects, f.Open, f.Counts, f.Sum, f.Nodes
-	for xid, x := range f.XA {
-		m.xa[xid] = &xaState{prepared: x.Prepared, commit: x.Commit, resolved: x.Resolved, gone: x.Gone, tried: x.Tried}
-	}
-	return nil
+	return saveJSON(dir, m.kind+".json", map[string]any{"objects": m.objects, "open": m.open, "xa": m.xa,
+		"counts": m.acked, "sum": m.sum, "nodes": m.views})
 }

@@ -28,7 +28,7 @@ const (
 	viaView    = "view"
 )
 
-func (m *mixedState) storedObjects(s *session, k int) {
+func (m *mixedPart) storedObjects(s *session, k int) {
 	name := func(kind string) string { return fmt.Sprintf("%s%d", kind, k) }
 	view, proc, function := name("ov"), name("op"), name("of")
 	table, trigger, event := name("oi"), name("ot"), name("oe")
@@ -56,7 +56,7 @@ func (m *mixedState) storedObjects(s *session, k int) {
 }
 
 // dropKnown drops what is certainly there; what goes with it is named too.
-func (m *mixedState) dropKnown(s *session, kind, name string, more ...string) bool {
+func (m *mixedPart) dropKnown(s *session, kind, name string, more ...string) bool {
 	if m.known(kind+" "+name) != present {
 		return true
 	}
@@ -64,7 +64,7 @@ func (m *mixedState) dropKnown(s *session, kind, name string, more ...string) bo
 }
 
 // known is what the client knows of an object.
-func (m *mixedState) known(object string) presence {
+func (m *mixedPart) known(object string) presence {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.objects[object]; ok {

@@ -31,7 +31,7 @@ func TestJudgeObjects(t *testing.T) {
 		{"an event of no client", []string{"event oe2"}, "", []Kind{Resurrected}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := newMixedState(kindObjects)
+			m := newMixedPart(&Set{}, kindObjects)
 			m.objects = known
 			v := mixedView{Objects: map[string]bool{}}
 			for _, o := range append(slices.Clone(there), c.more...) {

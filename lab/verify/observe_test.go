@@ -29,7 +29,7 @@ func alive(t *testing.T) *Set {
 		case *rowsPart:
 			p.log.Settle(0, p.log.Begin(0), Acked)
 		case *mixedPart:
-			p.state.sumUp(Acked)
+			p.sumUp(Acked)
 		case *largePart:
 			_ = p.history.add(LargeTrx{Span: Span{Outcome: Acked}, Number: 1, Rows: 5})
 		case *vanishPart:
@@ -86,7 +86,7 @@ func TestWhatDidNothingIsUndecided(t *testing.T) {
 		{"statements never", func(s *Set) {
 			for _, p := range s.parts {
 				if p, ok := p.(*mixedPart); ok {
-					p.state.sum = Counts{}
+					p.sum = Counts{}
 				}
 			}
 		}, []string{"ddl: no write", "acl: no write", "xa: no write", "objects: no write"}},

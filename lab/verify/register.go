@@ -160,20 +160,10 @@ func (p *registerPart) collect(ctx context.Context, nodes []Endpoint) error {
 
 // readPairs reads rows of two numbers.
 func readPairs(ctx context.Context, db *sql.DB, query string) (map[int64]int64, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
+	var k, v int64
 	out := map[int64]int64{}
-	for rows.Next() {
-		var k, v int64
-		if err := rows.Scan(&k, &v); err != nil {
-			return nil, err
-		}
-		out[k] = v
-	}
-	return out, rows.Err()
+	err := eachRow(ctx, db, query, func() { out[k] = v }, &k, &v)
+	return out, err
 }
 
 // finalReads makes what nodes hold reads of all keys that clients used or a node has.
@@ -205,26 +195,7 @@ func (p *registerPart) judge() Part {
 	return v
 }
 
-// registerJournals is a file.
-type registerJournals struct {
-	End   int64                      `json:"end"`
-	Nodes map[string]map[int64]int64 `json:"nodes"`
-}
-
 func (p *registerPart) save(dir string) error {
 	return errors.Join(p.history.saveTo(dir, "register.jsonl"), saveLines(dir, "register.end.jsonl", p.finals),
-		saveJSON(dir, "register.journal.json", registerJournals{p.end, p.journals}))
-}
-
-func (p *registerPart) load(dir string) (err error) {
-	if err := p.history.loadFrom(dir, "register.jsonl"); err != nil {
-		return err
-	}
-	var j registerJournals
-	if err := loadJSON(dir, "register.journal.json", &j); err != nil {
-		return err
-	}
-	p.end, p.journals = j.End, j.Nodes
-	p.finals, err = loadLines[RegisterOp](dir, "register.end.jsonl")
-	return err
+		saveJSON(dir, "register.journal.json", map[string]any{"end": p.end, "nodes": p.journals}))
 }

@@ -303,7 +303,7 @@ func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView
 		says := c.XA[xid]
 		prepared, decided := slices.Contains(says, XAPrepared), slices.Contains(says, XACommitted) ||
 			slices.Contains(says, XARolledBack)
-		switch x.prepared {
+		switch x.Prepared {
 		case Acked:
 			if !prepared {
 				found.report(Lost, "", Attempt{}, "XA %s: its acknowledged XA PREPARE is not in the log", xid)
@@ -314,18 +314,18 @@ func (c *Committed) resolveXA(xa map[string]*xaState, nodes map[string]mixedView
 			}
 		default:
 			unanswered++
-			if x.prepared = Failed; prepared {
-				x.prepared = Acked
+			if x.Prepared = Failed; prepared {
+				x.Prepared = Acked
 			}
 		}
-		switch verb := map[bool]string{true: XACommitted, false: XARolledBack}[x.commit]; {
-		case x.resolved && !decided:
+		switch verb := map[bool]string{true: XACommitted, false: XARolledBack}[x.Commit]; {
+		case x.Resolved && !decided:
 			found.report(Lost, "", Attempt{}, "XA %s: its acknowledged decision is not in the log", xid)
 		case decided && !slices.Contains(says, verb):
 			found.report(Broken, "", Attempt{}, "XA %s: the log has it %v, it was to be %s", xid, says, verb)
-		case x.tried && !x.resolved:
+		case x.Tried && !x.Resolved:
 			unanswered++
-			x.resolved = decided
+			x.Resolved = decided
 		}
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
 			if prepared && !decided && !slices.Contains(nodes[node].Prepared, xid) {

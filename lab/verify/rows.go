@@ -3,32 +3,45 @@ package verify
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"trireme/internal/base/poll"
 )
 
-// rowsPart is the Workload (writers of rows, each logged) as one of a Set.
+// rowsPart are writers of rows, each logged.
 type rowsPart struct {
-	*Workload
+	cfg   Config
+	log   *Log
+	meter *Meter
 	nodes map[string]Rows
 	wrong map[string][]WrongRow
+
+	mu   sync.Mutex
+	gate chan struct{} // not nil: writers wait until it is closed
 }
 
-const rowsLogFile = "rows.log"
-
-func newRowsPart(s *Set) (*rowsPart, error) {
-	cfg := Config{Login: s.cfg.Login, Database: s.cfg.Database, Writers: s.cfg.Clients, Rate: s.cfg.Rate}
-	if s.cfg.Dir != "" {
-		cfg.LogPath = filepath.Join(s.cfg.Dir, rowsLogFile)
+func newRowsPart(s *Set, cfg Config) (*rowsPart, error) {
+	cfg = cfg.withDefaults()
+	if cfg.Writers > maxWriters {
+		return nil, fmt.Errorf("workload: %d writers, at most %d", cfg.Writers, maxWriters)
 	}
-	w, err := New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	w.meter = s.meter
-	return &rowsPart{Workload: w}, nil
+	return &rowsPart{cfg: cfg, log: NewLog(cfg.Writers), meter: s.meter}, nil
 }
 
 func (p *rowsPart) name() string { return "rows" }
+
+func (p *rowsPart) schema() []string {
+	var stmts []string
+	for t := range p.cfg.Tables {
+		stmts = append(stmts,
+			fmt.Sprintf("CREATE TABLE %s.%s (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, writer INT NOT NULL, "+
+				"seq BIGINT NOT NULL, payload VARCHAR(%d) NOT NULL, KEY (writer, seq))", p.cfg.Database, tableName(t),
+				p.cfg.PayloadBytes))
+	}
+	return stmts
+}
 
 func (p *rowsPart) clients() []client {
 	var out []client
@@ -36,6 +49,84 @@ func (p *rowsPart) clients() []client {
 		out = append(out, func(ctx context.Context) error { return p.write(ctx, i) })
 	}
 	return out
+}
+
+func (p *rowsPart) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate == nil {
+		p.gate = make(chan struct{})
+	}
+}
+
+func (p *rowsPart) resume() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gate != nil {
+		close(p.gate)
+		p.gate = nil
+	}
+}
+
+// passGate waits while the writers pause, at most until ctx ends.
+func (p *rowsPart) passGate(ctx context.Context) {
+	p.mu.Lock()
+	gate := p.gate
+	p.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (p *rowsPart) write(ctx context.Context, writer int) error {
+	s, err := newSession(p.cfg.Login, p.cfg.Database)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for ctx.Err() == nil {
+		p.passGate(ctx)
+		if s.connect(ctx) != nil {
+			return nil // ctx has ended
+		}
+		seq := p.log.Begin(writer)
+		begin := time.Now()
+		outcome := p.attempt(s, Attempt{writer, seq})
+		p.log.Settle(writer, seq, outcome)
+		if outcome == Acked {
+			p.meter.Ack()
+		} else {
+			p.meter.Error()
+		}
+		if p.cfg.Rate > 0 {
+			_ = poll.Pause(ctx, time.Duration(float64(time.Second)/p.cfg.Rate)-time.Since(begin))
+		}
+	}
+	return nil
+}
+
+// attempt makes one write; the connection is gone afterwards unless it was acknowledged.
+func (p *rowsPart) attempt(s *session, a Attempt) Outcome {
+	payload := payloadOf(a, p.cfg.PayloadBytes)
+	tables := tablesOf(a, p.cfg.Tables, p.cfg.PairEvery)
+	insert := func(t int) error {
+		return s.exec("INSERT INTO "+tableName(t)+" (writer, seq, payload) VALUES (?, ?, ?)", a.Writer, a.Seq, payload)
+	}
+	if len(tables) == 1 {
+		return commitOutcome(insert(tables[0]))
+	}
+	if s.exec("BEGIN") != nil {
+		return Failed
+	}
+	for _, t := range tables {
+		if insert(t) != nil {
+			return Failed // without a COMMIT nothing of an open transaction stays
+		}
+	}
+	return commitOutcome(s.exec("COMMIT"))
 }
 
 func (p *rowsPart) counts() Counts { return p.log.Counts() }
@@ -51,73 +142,14 @@ func (p *rowsPart) judge() Part {
 		JudgePayloads(p.wrong)...)}
 }
 
-func (p *rowsPart) close() error { return p.log.Close() }
-
-// rowCount is an entry of Rows in a file.
-type rowCount struct {
-	Table int `json:"table"`
-	Attempt
-	Rows int `json:"rows"`
-}
-
-// rowsFile is what the nodes held, and which workload it was.
-type rowsFile struct {
-	Shape Shape                 `json:"shape"`
-	Nodes map[string][]rowCount `json:"nodes"`
-	Wrong map[string][]WrongRow `json:"wrong,omitempty"`
-}
-
+// save keeps a letter for each attempt of a writer: pending, acknowledged (K), unknown, failed.
 func (p *rowsPart) save(dir string) error {
-	if err := p.log.Flush(); err != nil {
-		return err
+	writers := make([]strings.Builder, p.cfg.Writers)
+	p.log.Each(func(a Attempt, o Outcome) { writers[a.Writer].WriteByte("PKUF"[o]) })
+	var texts []string
+	for _, b := range writers {
+		texts = append(texts, b.String())
 	}
-	return saveJSON(dir, "rows.json", rowsFile{Shape{p.cfg.Tables, p.cfg.PairEvery}, flatten(p.nodes), p.wrong})
-}
-
-func (p *rowsPart) load(dir string) error {
-	var f rowsFile
-	if err := loadJSON(dir, "rows.json", &f); err != nil {
-		return err
-	}
-	log, err := ReadLog(filepath.Join(dir, rowsLogFile))
-	if err != nil {
-		return err
-	}
-	p.log, p.cfg.Tables, p.cfg.PairEvery = log, f.Shape.Tables, f.Shape.PairEvery
-	p.wrong = f.Wrong
-	p.nodes, err = unflatten(f.Nodes, f.Shape.Tables)
-	return err
-}
-
-// flatten makes lists of what nodes hold, in a fixed order.
-func flatten(nodes map[string]Rows) map[string][]rowCount {
-	out := map[string][]rowCount{}
-	for node, rows := range nodes {
-		list := []rowCount{}
-		for t, table := range rows {
-			for _, a := range sortedAttempts(table) {
-				list = append(list, rowCount{t, a, table[a]})
-			}
-		}
-		out[node] = list
-	}
-	return out
-}
-
-func unflatten(nodes map[string][]rowCount, tables int) (map[string]Rows, error) {
-	out := map[string]Rows{}
-	for node, list := range nodes {
-		rows := make(Rows, tables)
-		for t := range rows {
-			rows[t] = map[Attempt]int{}
-		}
-		for _, c := range list {
-			if c.Table < 0 || c.Table >= len(rows) {
-				return nil, fmt.Errorf("what %s held: table %d of %d", node, c.Table, len(rows))
-			}
-			rows[c.Table][c.Attempt] = c.Rows
-		}
-		out[node] = rows
-	}
-	return out, nil
+	return saveJSON(dir, "rows.json", map[string]any{"shape": Shape{p.cfg.Tables, p.cfg.PairEvery}, "writers": texts,
+		"nodes": p.nodes, "wrong": p.wrong})
 }

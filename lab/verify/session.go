@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"trireme/internal/base/poll"
 	"trireme/internal/ops/demo"
 )
 
@@ -53,10 +54,8 @@ func (s *session) connect(ctx context.Context) error {
 		} else {
 			s.tell(ctx, err)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, wait/2+rand.N(wait)) != nil {
 			return fmt.Errorf("%w; last error: %w", ctx.Err(), err)
-		case <-time.After(wait/2 + rand.N(wait)):
 		}
 		wait = min(wait*2, backoffMax)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +43,7 @@ type SetConfig struct {
 	// until its fence is complete, see docs/GUARANTEES.md. Old reads are counted and reported whatever it is. Default
 	// 200 ms; negative: none.
 	StaleMargin time.Duration
-	// Dir is where histories and what the nodes held are kept, for Recheck; empty: nowhere.
+	// Dir is where histories and what the nodes held are kept, for people; empty: nowhere.
 	Dir string
 }
 
@@ -95,9 +94,8 @@ type part interface {
 	collect(ctx context.Context, nodes []Endpoint) error
 	// judge is a pure function of what is in memory.
 	judge() Part
-	// save and load keep the same in files of a directory.
+	// save keeps the same in files of a directory, for people.
 	save(dir string) error
-	load(dir string) error
 }
 
 // finisher is a part whose clients leave something open on the leader: finish brings it to an end. The clients have
@@ -158,6 +156,9 @@ type Set struct {
 	garbled []GarbledRow
 	// everyNode: readers were given a list of nodes, so each of them must have been read.
 	everyNode bool
+	// alone: it is a Workload. Nodes that do not become equal are an error of Check, and what was not tried leaves nothing
+	// undecided.
+	alone bool
 }
 
 // NewSet makes a set of workloads; nothing is sent yet.
@@ -165,11 +166,6 @@ func NewSet(cfg SetConfig) (*Set, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Addr == nil {
 		return nil, errors.New("workloads: no address to connect to")
-	}
-	if cfg.Dir != "" {
-		if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
-			return nil, fmt.Errorf("workloads: directory of the histories: %w", err)
-		}
 	}
 	s := &Set{cfg: cfg, meter: NewMeter(time.Now), begin: time.Now(), everyNode: cfg.Nodes != nil}
 	for _, name := range Workloads {
@@ -210,7 +206,7 @@ func (s *Set) newPart(name string) (part, error) {
 	case workloadLevels:
 		return &levelsPart{set: s}, nil
 	case "rows":
-		return newRowsPart(s)
+		return newRowsPart(s, Config{Login: s.cfg.Login, Database: s.cfg.Database, Writers: s.cfg.Clients, Rate: s.cfg.Rate})
 	}
 	return nil, fmt.Errorf("no workload %q", name)
 }
@@ -353,7 +349,7 @@ func (s *Set) Check(ctx context.Context, nodes []Endpoint) (Report, error) {
 		return r, err
 	}
 	if r.GTIDExecuted, r.Local, err = WaitEqual(ctx, nodes); err != nil {
-		if errors.Is(ctx.Err(), context.Canceled) {
+		if errors.Is(ctx.Err(), context.Canceled) || s.alone {
 			return r, err
 		}
 		r.GTIDExecuted = "different"
@@ -392,7 +388,9 @@ func (s *Set) judge(r *Report) {
 	for _, p := range s.parts {
 		v := p.judge()
 		v.Workload, v.Counts = p.name(), p.counts()
-		s.judgeLife(p, &v)
+		if !s.alone {
+			s.judgeLife(p, &v)
+		}
 		for _, g := range s.garbled {
 			if g.Workload == v.Workload {
 				v.Problems = append(v.Problems, Problem{Kind: Garbled, Detail: g.Detail})
@@ -484,18 +482,11 @@ func byNode[T any](looks []T, node func(T) string) map[string]int64 {
 	return out
 }
 
-// Close releases files.
-func (s *Set) Close() error {
-	var errs []error
+// Close ends the reading of the log.
+func (s *Set) Close() {
 	if s.log != nil {
 		s.log.Stop()
 	}
-	for _, p := range s.parts {
-		if c, ok := p.(interface{ close() error }); ok {
-			errs = append(errs, c.close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func (c Counts) plus(d Counts) Counts {

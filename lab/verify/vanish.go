@@ -139,16 +139,5 @@ func (p *vanishPart) judge() Part { return JudgeViews(p.writes.ops, p.views.ops,
 
 func (p *vanishPart) save(dir string) error {
 	return errors.Join(p.writes.saveTo(dir, "vanish.jsonl"), p.views.saveTo(dir, "vanish.views.jsonl"),
-		saveJSON(dir, "vanish.end.json", flatten(p.held)))
-}
-
-func (p *vanishPart) load(dir string) error {
-	var f map[string][]rowCount
-	err := errors.Join(p.writes.loadFrom(dir, "vanish.jsonl"), p.views.loadFrom(dir, "vanish.views.jsonl"),
-		loadJSON(dir, "vanish.end.json", &f))
-	if err != nil {
-		return err
-	}
-	p.held, err = unflatten(f, 1)
-	return err
+		saveJSON(dir, "vanish.end.json", p.held))
 }

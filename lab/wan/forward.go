@@ -2,10 +2,11 @@ package wan
 
 import (
 	"container/heap"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"syscall"
@@ -13,12 +14,11 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/lab/child"
 )
 
 const (
-	// forwarderName is the name, argv[0], by which this program is the forwarding process instead of itself.
-	forwarderName = "trireme-wan"
-
 	readBatch   = 64 // packets from one device before the others and the deadlines get their turn
 	memoryLimit = 4 << 30
 
@@ -29,22 +29,16 @@ const (
 	firstTUN = 5 // of the observer; the others follow
 )
 
-// init takes the process over if it was started as the forwarding one: by whatever program uses this package, tests
-// included.
-func init() {
-	if len(os.Args) != 3 || os.Args[0] != forwarderName {
-		return
+// Forwarder is the process that carries the packets of a Net. Its arguments are the network and the number of hosts.
+var Forwarder = child.Role{Name: "trireme-wan", Run: func(args []string) error {
+	if len(args) != 2 {
+		return errors.New("want NETWORK HOSTS")
 	}
-	if err := forwarderMain(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+	return forward(args[0], args[1])
+}}
 
-// forwarderMain is the forwarding process: its arguments are the network and the number of hosts. It runs on the main
-// thread, to which the runtime locks package initialisation.
-func forwarderMain(network, hosts string) error {
+func forward(network, hosts string) error {
+	runtime.LockOSThread() // it is not to change threads: each change is a wait
 	debug.SetGCPercent(-1) // nothing is allocated but queues, which are used again
 	debug.SetMemoryLimit(memoryLimit)
 	prefix, err := netip.ParsePrefix(network)

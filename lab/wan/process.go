@@ -2,11 +2,11 @@ package wan
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
@@ -35,6 +35,10 @@ type process struct {
 // not for a thread of ordinary priority on a busy machine, which Go's scheduler needs at every change of turns. Here
 // all threads have real-time priority.
 func startForwarder(network netip.Prefix, mem *os.File, tuns []*os.File) (*process, error) {
+	cmd, err := Forwarder.Command(context.Background(), network.String(), strconv.Itoa(len(tuns)))
+	if err != nil {
+		return nil, err
+	}
 	endRead, endWrite, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -44,8 +48,6 @@ func startForwarder(network netip.Prefix, mem *os.File, tuns []*os.File) (*proce
 		return nil, errors.Join(err, endRead.Close(), endWrite.Close())
 	}
 	p := &process{end: endWrite, ended: make(chan struct{})}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{forwarderName, network.String(), strconv.Itoa(len(tuns))}
 	cmd.Env = []string{}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", readyWrite, &p.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}       // a Ctrl-C in the terminal is for its parent

@@ -16,9 +16,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"trireme/lab/child"
 )
 
 func TestMain(m *testing.M) {
+	child.Main(Forwarder)
 	if os.Getenv("WAN_TEST_CHILD") != "" {
 		os.Exit(emulateUntilKilled())
 	}

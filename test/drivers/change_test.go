@@ -377,7 +377,7 @@ func (c *cluster) goOn(loaders []*loader, when string) {
 	}
 	for i, l := range loaders {
 		deadline := time.Now().Add(healLimit)
-		for behind(l.acked(), before[i], more) {
+		for short(l.acked(), before[i], more) {
 			select {
 			case <-l.done:
 				_ = l.cmd.Wait()
@@ -392,7 +392,7 @@ func (c *cluster) goOn(loaders []*loader, when string) {
 	}
 }
 
-func behind(now, before [workers]int, more int) bool {
+func short(now, before [workers]int, more int) bool {
 	for i := range now {
 		if now[i] < before[i]+more {
 			return true

@@ -31,9 +31,9 @@ func TestCursors(t *testing.T) {
 	for _, text := range []string{"SELECT * FROM d.t", "SELECT * FROM d.t WHERE FALSE", "SELECT 1", "DO 1", "CALL d.p()",
 		"SHOW TABLES FROM d", "SELECT * FROM d.t FOR UPDATE", "UPDATE d.t SET i = i"} {
 		for _, c := range []cursorClient{{deprecateEOF: false}, {deprecateEOF: true}} {
-			c.t, c.anew = t, true
+			c.t, c.reprepare = t, true
 			want := c.answers(server.Addr(), text)
-			c.anew = false
+			c.reprepare = false
 			for _, addr := range []string{r.RWAddr(), r.SplitAddr(), r.ROAddr()} {
 				if got := c.answers(addr, text); got != want {
 					t.Errorf("%s through %s, deprecateEOF %v:\n%s\nwanted:\n%s", text, addr, c.deprecateEOF, got, want)
@@ -47,7 +47,7 @@ func TestCursors(t *testing.T) {
 type cursorClient struct {
 	t            *testing.T
 	deprecateEOF bool
-	anew         bool // the statement is prepared again before each execution without a cursor
+	reprepare    bool // the statement is prepared again before each execution without a cursor
 }
 
 // answers are all packets that were sent for commands about one statement.
@@ -85,7 +85,7 @@ func (c cursorClient) answers(addr, text string) string {
 		if name == "prepare" {
 			id++
 		}
-		if name == "execute" && c.anew {
+		if name == "execute" && c.reprepare {
 			c.pair(conn.NetConn(), prepare, "prepared", io.Discard)
 			id++
 			command[1] = id

@@ -3,14 +3,21 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"trireme/lab/child"
 	"trireme/lab/testkit"
 	"trireme/lab/tpcc"
 )
+
+func TestMain(m *testing.M) {
+	child.Main(tpcc.Generator)
+	os.Exit(m.Run())
+}
 
 // openTPCC gives connections as root to the benchmark's database.
 func openTPCC(t *testing.T, s *testkit.Server) *sql.DB {
@@ -57,29 +64,29 @@ func TestTPCC(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-	checkClean(ctx, t, cfg)
+	checkClean(ctx, t, cfg, db)
 	t.Run("run", func(t *testing.T) { runTerminals(ctx, t, cfg, db) })
-	checkClean(ctx, t, cfg)
+	checkClean(ctx, t, cfg, db)
 	// Nothing that breaks a condition is committed: the checks are to see it all the same.
 	s.Exec("SET GLOBAL transaction_isolation = 'READ-UNCOMMITTED'")
 	t.Run("conditions", func(t *testing.T) { breakConditions(ctx, t, cfg, db) })
 	s.Exec("SET GLOBAL transaction_isolation = 'REPEATABLE-READ'")
 	t.Run("server takes no writes", func(t *testing.T) { readOnly(ctx, t, cfg, db) })
-	checkClean(ctx, t, cfg)
+	checkClean(ctx, t, cfg, db)
 
 	if _, err := db.ExecContext(ctx, "DELETE FROM warehouse"); err != nil {
 		t.Fatal(err)
 	}
-	violations, err := tpcc.Check(ctx, cfg)
+	violations, err := tpcc.Check(ctx, cfg, db)
 	if err != nil || len(violations) != 1 || violations[0].String() !=
 		"clause 1.2.1, warehouses 1 to 2: 0 rows in WAREHOUSE, expected 2" {
 		t.Errorf("without warehouses: %v %v", violations, err)
 	}
 }
 
-func checkClean(ctx context.Context, t *testing.T, cfg tpcc.Config) {
+func checkClean(ctx context.Context, t *testing.T, cfg tpcc.Config, db *sql.DB) {
 	t.Helper()
-	violations, err := tpcc.Check(ctx, cfg)
+	violations, err := tpcc.Check(ctx, cfg, db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +207,7 @@ func breakConditions(ctx context.Context, t *testing.T, cfg tpcc.Config, db *sql
 		if n, _ := res.RowsAffected(); n == 0 {
 			t.Errorf("%s: nothing was changed", b.statement)
 		}
-		violations, err := tpcc.CheckDB(ctx, cfg, db)
+		violations, err := tpcc.Check(ctx, cfg, db)
 		if err != nil {
 			t.Fatal(err)
 		}

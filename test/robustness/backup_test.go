@@ -29,7 +29,7 @@ import (
 )
 
 // kept is a new cluster with a table kept.t to be backed up, from a follower, and who runs trireme in a directory
-// beside it.
+// next to it.
 func kept(t *testing.T) (c *cluster, follower *demo.Node, w *writer, a *adopted) {
 	t.Helper()
 	c = lease(t)

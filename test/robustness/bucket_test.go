@@ -33,15 +33,15 @@ func bucket(t *testing.T) *gateway {
 	must(t, err)
 	addr := l.Addr().String()
 	must(t, l.Close())
-	root, beside := t.TempDir(), t.TempDir()
+	root, aux := t.TempDir(), t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "kept"), 0o755))
 	t.Setenv("AWS_ACCESS_KEY_ID", "one")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "two")
 	g := &gateway{t: t, addr: addr,
 		cmd: demo.Command{Path: program,
-			Args: []string{"--port", addr, "posix", "--sidecar", filepath.Join(beside, "sidecar"), root}, Dir: beside,
-			Env: append(os.Environ(), "ROOT_ACCESS_KEY=one", "ROOT_SECRET_KEY=two"), LogFile: filepath.Join(beside, "log")}}
-	must(t, os.Mkdir(filepath.Join(beside, "sidecar"), 0o755))
+			Args: []string{"--port", addr, "posix", "--sidecar", filepath.Join(aux, "sidecar"), root}, Dir: aux,
+			Env: append(os.Environ(), "ROOT_ACCESS_KEY=one", "ROOT_SECRET_KEY=two"), LogFile: filepath.Join(aux, "log")}}
+	must(t, os.Mkdir(filepath.Join(aux, "sidecar"), 0o755))
 	g.start()
 	t.Cleanup(func() { g.proc.Kill() })
 	return g

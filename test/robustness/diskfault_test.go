@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -115,4 +116,69 @@ func (p *powered) suffer(w *verify.Workload, f diskFault) {
 	p.healthy()
 	p.t.Logf("%s, %s %s: %d operations hit, write gap %v, healthy %v after its end", f.what, who, victim.Name, hits,
 		gap.Round(time.Millisecond), time.Since(healing).Round(100*time.Millisecond))
+}
+
+// TestBrokenBinaryLog: a mysqld whose binary log lacks bytes, because a session was killed that waited for room in it
+// (docs/mysql.md), is killed: another node leads, and this one is back by itself.
+func TestBrokenBinaryLog(t *testing.T) {
+	t.Parallel()
+	p := createPowered(t, directDisk)
+	leader := p.healthy()
+	disk, term := p.disks[leader.Name], p.view().Term
+	db, err := p.Routed().Open("")
+	must(t, err)
+	defer db.Close()
+	for _, q := range []string{"CREATE DATABASE killed", "CREATE TABLE killed.t (id INT PRIMARY KEY, v LONGTEXT)"} {
+		_, err := db.ExecContext(t.Context(), q)
+		must(t, err)
+	}
+	committing := 0
+	insert := func(id, bytes int) (session int64, done <-chan error) {
+		conn, err := db.Conn(t.Context())
+		must(t, err)
+		must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&session))
+		out := make(chan error, 1)
+		go func() {
+			_, err := conn.ExecContext(t.Context(), "INSERT INTO killed.t VALUES (?, REPEAT('x', ?))", id, bytes)
+			out <- err
+		}()
+		committing++
+		eventually(t, healLimit, "a commit is written", func() error {
+			var n int
+			err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist"+
+				" WHERE state = 'waiting for handler commit'").Scan(&n)
+			if err == nil && n < committing {
+				err = fmt.Errorf("%d of %d", n, committing)
+			}
+			return err
+		})
+		return session, out
+	}
+	must(t, disk.Inject(faultfs.Fault{Path: "binlog/binlog.0*", Ops: faultfs.Write, Hang: true}))
+	_, first := insert(1, 100)
+	_, second := insert(2, 500) // while the first is being written, these two become a group
+	session, third := insert(3, 20000)
+	must(t, disk.Inject(faultfs.Full("binlog/binlog.0*")))
+	must(t, <-first)
+	eventually(t, healLimit, "the second's write finds no room", func() error {
+		if hits, err := disk.Hits(); err != nil || hits[0] > 0 {
+			return err
+		}
+		return errors.New("not yet")
+	})
+	_, err = db.ExecContext(t.Context(), fmt.Sprintf("KILL QUERY %d", session))
+	must(t, err)
+	p.failedOver(term)
+	must(t, disk.Inject())
+	must(t, p.tells(leader, "the stream of its binary log is broken"))
+	if p.healthy() == leader {
+		t.Error("the node whose binary log broke leads")
+	}
+	if err := <-second; err == nil {
+		t.Error("the second, which is in no log, was acknowledged")
+	}
+	if err := <-third; err == nil {
+		t.Error("the third, which was killed, was acknowledged")
+	}
+	p.equal()
 }

@@ -56,8 +56,8 @@ func (c *cluster) recorded(kind, text string) {
 	})
 }
 
-// TestGovernor: a large transaction is told of, one that is too large is refused at its statement and leaves nothing
-// behind, the limit moves with leadership, and DDL is seen while it runs and counts in the forecast of a failover until
+// TestGovernor: a large transaction is told of, one that is too large is refused at its statement and leaves no
+// trace, the limit moves with leadership, and DDL is seen while it runs and counts in the forecast of a failover until
 // a follower has applied it.
 func TestGovernor(t *testing.T) {
 	t.Parallel()
@@ -189,7 +189,7 @@ func TestFollowerDiskFull(t *testing.T) {
 		eventually(t, healLimit, "the follower makes no progress", func() error {
 			m, commit := c.member(victim), c.view().CommitIndex
 			if b := commit - min(commit, m.Raft.Applied); victim.DaemonPID() != 0 && b < 200 {
-				return fmt.Errorf("it is %d entries behind", b)
+				return fmt.Errorf("it has %d entries to apply", b)
 			}
 			return nil
 		})
@@ -213,7 +213,7 @@ func TestFollowerDiskFull(t *testing.T) {
 			})
 		}
 		m := c.member(victim)
-		t.Logf("the follower's %s is full: %.0f writes/s, before it %.0f, write gap %v; it is %s (%s) and %d entries behind",
+		t.Logf("the follower's %s is full: %.0f writes/s, before it %.0f, write gap %v; it is %s (%s) with %d entries to apply",
 			dirs[i], w.Meter().Rate(at, time.Now()), w.Meter().Rate(at.Add(-2*time.Second), at), gap.Round(time.Millisecond),
 			m.State, m.Reason, c.view().CommitIndex-m.Raft.Applied)
 		d.empty()
@@ -264,8 +264,8 @@ func (c *cluster) leadAfterFullDisk(n *demo.Node, relay *disk, w *verify.Workloa
 	relay.fill()
 	eventually(c.t, healLimit, n.Name+" stands still", func() error {
 		commit, m := c.view().CommitIndex, c.member(n)
-		if behind := commit - min(commit, m.Raft.Applied); behind < 100 {
-			return fmt.Errorf("it is %d entries behind", behind)
+		if backlog := commit - min(commit, m.Raft.Applied); backlog < 100 {
+			return fmt.Errorf("it has only %d entries to apply", backlog)
 		}
 		return nil
 	})
@@ -370,7 +370,7 @@ func TestLagIsTold(t *testing.T) {
 	close(stop)
 	must(t, <-stopped)
 	t.Logf("%s", c.check(w))
-	t.Logf("it was %.1f s behind, and %d bytes, which need %.1f s", *slow.LagSeconds, *slow.LagBytes, *slow.CatchUpSeconds)
+	t.Logf("it lagged %.1f s and %d bytes, which need %.1f s", *slow.LagSeconds, *slow.LagBytes, *slow.CatchUpSeconds)
 	told("it has caught up", none)
 
 	db, err := c.Routed().Open("")

@@ -48,7 +48,7 @@ func TestLiveChaos(t *testing.T) {
 	end := func() { stop(); wg.Wait() }
 	defer end()
 	var readers []*liveChaosReader
-	doors := map[string]map[string]string{"router alone": c.routerAlone()}
+	doors := map[string]map[string]string{"standalone router": c.standaloneRouter()}
 	for _, n := range c.Nodes() {
 		doors[n.Name] = map[string]string{}
 		for port, number := range map[string]int{"6446": n.Ports.RW, "6447": n.Ports.RO, "6450": n.Ports.Split} {
@@ -138,8 +138,8 @@ func (c *cluster) sessionsAt(addr string) *sql.DB {
 	return db
 }
 
-// routerAlone starts a router without a node, and gives the addresses of its ports.
-func (c *cluster) routerAlone() map[string]string {
+// standaloneRouter starts a router without a node, and gives the addresses of its ports.
+func (c *cluster) standaloneRouter() map[string]string {
 	c.t.Helper()
 	known, dir, addrs := c.Nodes()[0], c.t.TempDir(), map[string]string{}
 	text := fmt.Sprintf("nodes = [\"%s:%d\"]\nca = %q\n[router]\nbind = \"127.0.0.1\"\nconsistency_timeout = \"3s\"\n",

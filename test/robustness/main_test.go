@@ -20,6 +20,8 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/ops/demo"
+	"trireme/lab/child"
+	"trireme/lab/faultfs"
 	"trireme/lab/needs"
 	"trireme/lab/testkit"
 	"trireme/lab/verify"
@@ -51,6 +53,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder, faultfs.Server)
 	flag.Parse()
 	os.Exit(run(m))
 }
@@ -347,8 +350,7 @@ func (c *cluster) load(cfg verify.Config) *verify.Workload {
 		cfg.Database = "workload"
 	}
 	if dir := os.Getenv("TRIREME_KEEP"); dir != "" {
-		must(c.t, os.MkdirAll(dir, 0o755))
-		cfg.LogPath = filepath.Join(dir, c.t.Name()+"-client.log")
+		cfg.Dir = filepath.Join(dir, c.t.Name()+"-"+cfg.Database)
 	}
 	w, err := verify.New(cfg)
 	must(c.t, err)
@@ -356,10 +358,7 @@ func (c *cluster) load(cfg verify.Config) *verify.Workload {
 	defer cancel()
 	must(c.t, w.Prepare(ctx))
 	w.Start(context.WithoutCancel(c.t.Context()))
-	c.t.Cleanup(func() {
-		_ = w.Stop()
-		_ = w.Close()
-	})
+	c.t.Cleanup(func() { _ = w.Stop() })
 	return w
 }
 

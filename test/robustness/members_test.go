@@ -103,7 +103,8 @@ func copying(m api.MemberView) bool {
 func healthyVoter(m api.MemberView) bool { return m.State == api.StateHealthy && m.Raft.Voter }
 
 // TestMembers adds a node to a running cluster whose log no longer begins at the first entry, under load, with its
-// donor killed in the middle; lets it fall behind what the logs hold; makes its data divergent; and removes it.
+// donor killed in the middle; keeps it away until the logs no longer hold what it needs; makes its data divergent; and
+// removes it.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
@@ -154,7 +155,7 @@ func TestMembers(t *testing.T) {
 	if copies := c.copies(n4); copies != 2 {
 		t.Errorf("%d copies were made, not 2", copies)
 	}
-	step("fell behind the logs and was seeded again")
+	step("needed what the logs no longer hold, and was seeded again")
 
 	// It takes the leader's vote: both change at once, but for the leader, who hands over first. Then the old leader
 	// gets its vote back.

@@ -16,14 +16,12 @@ import (
 )
 
 // TestAllWorkloads runs every workload of the safety kit at once, kills the leader's mysqld and a follower's daemon and
-// moves leadership meanwhile, and has every checker judge what clients saw and what the nodes hold; then again from the
-// files that were kept.
+// moves leadership meanwhile, and has every checker judge what clients saw and what the nodes hold.
 func TestAllWorkloads(t *testing.T) {
 	t.Parallel()
 	c := lease(t)
-	dir := t.TempDir()
 	s, err := verify.NewSet(verify.SetConfig{Login: c.Routed(), Split: c.Split(), Nodes: verify.Nodes(c),
-		Database: "workloads", Seed: 6, Dir: dir})
+		Database: "workloads", Seed: 6, Dir: t.TempDir()})
 	must(t, err)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*healLimit)
@@ -78,10 +76,8 @@ func TestAllWorkloads(t *testing.T) {
 	if !r.OK() {
 		t.Error("there are problems")
 	}
-	again, err := verify.Recheck(dir)
-	must(t, err)
-	if len(again.Parts) != len(verify.Workloads) || !again.OK() || again.Counts != r.Counts {
-		t.Errorf("judged again from the files: %s", again)
+	if len(r.Parts) != len(verify.Workloads) {
+		t.Errorf("%d workloads were judged, of %d", len(r.Parts), len(verify.Workloads))
 	}
 }
 

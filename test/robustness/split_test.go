@@ -113,7 +113,7 @@ func (c *cluster) levels() {
 // afterWrites writes with AFTER and reads everywhere, without any wait; a follower that does not apply is told of.
 func (c *cluster) afterWrites(held *demo.Node) {
 	c.t.Helper()
-	c.countLive(c.healthy(), len(c.DataNodes())) // the servers are asked themselves, which nobody waits for before
+	c.countLive(c.healthy(), len(c.DataNodes())) // the servers are asked themselves, which no statement waits for before
 	writer := c.pin(c.splitPort(held))
 	writer.exec("SET @@trireme_consistency = 'AFTER'")
 	var readers []*session

@@ -66,6 +66,12 @@ func TestStoppedLeader(t *testing.T) {
 	if !slices.ContainsFunc(events, func(e api.Event) bool { return e.Kind == "guard" && e.Time.After(at) }) {
 		t.Error("the history does not tell that the guard killed mysqld")
 	}
+	// A fence that says that mysqld has died has its reader look for a crash of MySQL.
+	for _, e := range events {
+		if e.Kind == "fence" && e.Time.After(at) && strings.Contains(e.Message, "mysqld died") {
+			t.Errorf("the history does not give the reason for the fence: %s", e.Message)
+		}
+	}
 	t.Logf("another leader after %v, write gap %v; %s", taken.Round(time.Millisecond), gap.Round(time.Millisecond),
 		c.check(w))
 }

@@ -71,7 +71,7 @@ func TestPictures(t *testing.T) {
 	b.Until(`document.getElementById("tiles").textContent.includes("can be restored")`)
 	w, err := verify.New(verify.Config{Login: c.Routed(), Database: "shop", Writers: 8, Rate: 20, Mixed: true})
 	must(t, err)
-	t.Cleanup(func() { _ = errors.Join(w.Stop(), w.Close()) })
+	t.Cleanup(func() { _ = w.Stop() })
 	must(t, w.Prepare(ctx))
 	w.Start(context.WithoutCancel(ctx))
 	goesOn(t, w, "for the pictures")

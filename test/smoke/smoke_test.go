@@ -3,7 +3,6 @@ package smoke
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,7 +33,7 @@ func TestSmoke(t *testing.T) {
 	defer cancel()
 	w, err := verify.New(verify.Config{Login: c.Routed(), Database: "smoke", Writers: 8, Rate: 20, Mixed: true})
 	must(t, err)
-	t.Cleanup(func() { _ = errors.Join(w.Stop(), w.Close()) })
+	t.Cleanup(func() { _ = w.Stop() })
 	must(t, w.Prepare(ctx))
 	w.Start(context.WithoutCancel(ctx))
 	goesOn(t, w, "at first")

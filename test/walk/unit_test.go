@@ -18,11 +18,14 @@ import (
 	"time"
 
 	"trireme/internal/base/poll"
+	"trireme/lab/child"
 	"trireme/lab/testkit"
+	"trireme/lab/wan"
 )
 
 // TestMain is systemctl, journalctl, ssh or its server, where this program has that name.
 func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder)
 	do := map[string]func([]string) error{"systemctl": systemctl, "journalctl": journalctl,
 		"ssh": ssh, "sshd": sshd}[filepath.Base(os.Args[0])]
 	if do == nil {

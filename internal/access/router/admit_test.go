@@ -151,10 +151,10 @@ func TestIPv6(t *testing.T) {
 // A balancer's header counts, in both versions; other clients' headers do not.
 func TestBalancersHeader(t *testing.T) {
 	s := newServer(t, "n1")
-	behind := start(t, Config{Limits: Limits{Balancers: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
+	balanced := start(t, Config{Limits: Limits{Balancers: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})
 	plain := start(t, Config{Limits: Limits{Balancers: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}})
 	target := s.target("1")
-	behind.SetView(View{RW: &target})
+	balanced.SetView(View{RW: &target})
 	plain.SetView(View{RW: &target})
 	v2, err := proxyproto.HeaderProxyFromAddrs(2, net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::1]:4000")),
 		net.TCPAddrFromAddrPort(netip.MustParseAddrPort("[2001:db8::2]:6446"))).Format()
@@ -172,7 +172,7 @@ func TestBalancersHeader(t *testing.T) {
 		"a health check": {string(health), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := dial(t, behind.RWAddr())
+			conn := dial(t, balanced.RWAddr())
 			if _, err := io.WriteString(conn, c.header); err != nil {
 				t.Fatal(err)
 			}
@@ -183,9 +183,9 @@ func TestBalancersHeader(t *testing.T) {
 			if want == "" {
 				want = conn.LocalAddr().String()
 			}
-			behind.mu.Lock()
-			defer behind.mu.Unlock()
-			for l := range behind.links {
+			balanced.mu.Lock()
+			defer balanced.mu.Unlock()
+			for l := range balanced.links {
 				if l.client.RemoteAddr().String() == conn.LocalAddr().String() {
 					if l.from.String() != want {
 						t.Errorf("it comes from %s, not %s", l.from, want)
@@ -205,7 +205,7 @@ func TestBalancersHeader(t *testing.T) {
 		"version 2 cut": string(v2[:20]),
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := dial(t, behind.RWAddr())
+			conn := dial(t, balanced.RWAddr())
 			if _, err := io.WriteString(conn, header); err != nil {
 				t.Fatal(err)
 			}

@@ -11,35 +11,18 @@ import (
 	"syscall"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/mysql/mysqlwire"
 	"trireme/internal/mysql/sqlkind"
 )
 
-// Outcome is what became of a statement whose answer was lost.
-type Outcome int
-
-const (
-	OutcomeUnknown Outcome = iota
-	OutcomeCommitted
-	OutcomeNotCommitted // permanently
-)
-
-// Sent is a statement that may have been committed, in one transaction, and whose answer was lost.
-type Sent struct {
-	Node   string // Target's Name
-	Epoch  string // and Epoch
-	Thread uint32 // connection id at that server
-	Index  uint64 // what it committed comes after that in the log
-	Others int    // so many transactions of the same connection may come after it as well; negative: not known
-}
-
-// Outcomes finds out what became of a statement.
+// Outcomes finds out what became of a statement whose answer was lost.
 type Outcomes interface {
 	// Reached asks a target's own node for an index of the log at or above all that the target's sessions had been
-	// answered when it was called.
+	// answered when it was called; 0: it does not tell.
 	Reached(ctx context.Context, t Target) (index uint64, err error)
-	// Outcome answers OutcomeUnknown when ctx ends.
-	Outcome(ctx context.Context, sent Sent) Outcome
+	// Outcome answers api.OutcomeUnknown when ctx ends.
+	Outcome(ctx context.Context, sent api.OutcomeQuery) api.OutcomeResult
 }
 
 // A session whose server ended by itself waits for a view that explains it: for lostGrace, and for HoldTimeout if the
@@ -259,7 +242,7 @@ func (s *session) again(j *job, a *answer) bool {
 	}
 	switch j.command {
 	case comQuery, comStmtExecute:
-		return j.effect.repeatable(s.replays(j))
+		return j.effect.Repeatable(s.replays(j))
 	case comPing, comInitDB, comSetOption, comStatistics, comStmtPrepare, comStmtReset, comResetConnection:
 		return true
 	}
@@ -298,10 +281,9 @@ func (s *session) lost(j *job, a *answer) error {
 	if s.closedAlone(l) {
 		return errEnd
 	}
-	sent := Sent{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.trace.thread, Index: s.trace.base,
-		Others: s.trace.behind}
-	if sent.Others >= countless || j.transactions() > 1 {
-		sent.Others = -1
+	sent := api.OutcomeQuery{Node: l.target.Name, Epoch: l.target.Epoch, Thread: s.trace.thread, Index: s.trace.base}
+	if s.trace.since < countless && j.transactions() <= 1 {
+		sent.Sole, sent.Others = true, s.trace.since
 	}
 	s.known.by = ""
 	s.drop()
@@ -324,8 +306,8 @@ func (s *session) lost(j *job, a *answer) error {
 	}
 	said := rolledBack()
 	if a != nil && j.command != comStmtPrepare {
-		s.state.mark(j.effect.reason)
-		if j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+		s.state.mark(j.effect.Reason)
+		if j.effect.MayCommit(j.sinceTrx, j.autocommit) {
 			said = s.outcome(j, a, sent)
 		}
 	}
@@ -354,19 +336,19 @@ func (s *session) lost(j *job, a *answer) error {
 }
 
 // outcome words what became of a statement that may have been committed; nil: it was, and an OK says all about it.
-func (s *session) outcome(j *job, a *answer, sent Sent) *mysqlwire.ServerError {
-	known := OutcomeUnknown
+func (s *session) outcome(j *job, a *answer, sent api.OutcomeQuery) *mysqlwire.ServerError {
+	known := api.OutcomeUnknown
 	if o := s.r.cfg.Outcomes; o != nil && !s.port.readOnly { // a follower's log has nothing of its own
 		ctx, cancel := context.WithTimeout(s.r.ctx, s.r.cfg.HoldTimeout)
 		known = o.Outcome(ctx, sent)
 		cancel()
 	}
 	switch {
-	case known == OutcomeNotCommitted:
+	case known == api.NotCommitted:
 		return rolledBack()
-	case known == OutcomeCommitted && j.effect.verb == verbCommit && !a.began():
+	case known == api.Committed && j.effect.Verb == sqlkind.VerbCommit && !a.began():
 		return nil
-	case known == OutcomeCommitted:
+	case known == api.Committed:
 		return committed()
 	}
 	return unknown(

@@ -117,7 +117,7 @@ func (r *Router) connect(ctx context.Context, p *port, client *nbio.Conn, from n
 		case waitFull:
 			return nil, refusal{erTooManyConnections, "Trireme: too many connections wait for a node that can serve them"}
 		case waitEnded:
-			return nil, r.nobody(p)
+			return nil, r.noTarget(p)
 		}
 		tried = nil
 	}
@@ -296,8 +296,8 @@ func (r *Router) wait(ctx context.Context, p *port, changed <-chan struct{}, ret
 	return waitAgain
 }
 
-// nobody makes the error for a client for which no target was found in time.
-func (r *Router) nobody(p *port) refusal {
+// noTarget makes the error for a client for which no target was found in time.
+func (r *Router) noTarget(p *port) refusal {
 	what := "no leader accepts writes"
 	if p.readOnly {
 		what = "no node can serve reads"

@@ -49,7 +49,7 @@ func (s *session) carryVariables(c byte) error {
 	}
 	s.turn()
 	if !ok {
-		s.state.mark(userVariables)
+		s.state.mark(sqlkind.UserVariables)
 		return s.cannot()
 	}
 	s.split.owed = nil

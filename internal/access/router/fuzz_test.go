@@ -228,3 +228,12 @@ func fuzzSeeds() (seeds []fuzzSeed) {
 	}
 	return seeds
 }
+
+func FuzzExecute(f *testing.F) {
+	f.Add([]byte{comStmtExecute, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 8, 0, 8, 0, 1}, uint16(2), false)
+	f.Fuzz(func(t *testing.T, p []byte, params uint16, attributes bool) {
+		if e, ok := parseExecute(p, int(params), attributes); ok && e.flag > 0 && e.flag+1+e.types > len(p) {
+			t.Errorf("%+v of %d bytes", e, len(p))
+		}
+	})
+}

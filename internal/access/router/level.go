@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/mysql/mysqlwire"
 	"trireme/internal/mysql/sqlkind"
 )
@@ -225,9 +226,7 @@ func (s *session) awaitHere(until time.Time, level Level, index uint64) error {
 		if err == nil || errors.Is(err, errNoReads) || ctx.Err() != nil {
 			return err
 		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
+		if poll.Pause(ctx, retryPause) != nil {
 			return err
 		}
 	}
@@ -257,7 +256,7 @@ func (s *session) waitOnAll() *mysqlwire.ServerError {
 // or would begin, with packet number first. If the level cannot be kept, hold sends an error instead. taken: the client
 // has got its answer.
 func (s *session) hold(j *job, a *answer, first byte, piece []byte) (taken bool, err error) {
-	if !j.level.after() || a.failed || s.state.following || !j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+	if !j.level.after() || a.failed || s.state.following || !j.effect.MayCommit(j.sinceTrx, j.autocommit) {
 		return false, nil
 	}
 	late := s.waitOnAll()

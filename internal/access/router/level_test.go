@@ -428,7 +428,7 @@ func TestAfterOfTheLost(t *testing.T) {
 		for shown, code := range map[bool]uint16{true: want, false: codeNotEverywhere} {
 			s := newSplit(t, 0, Config{Sessions: true, Consistency: After,
 				ConsistencyTimeout: map[bool]time.Duration{true: limit, false: time.Second}[shown],
-				Outcomes:           told(OutcomeCommitted)})
+				Outcomes:           told(api.Committed)})
 			to := newWireServer(t)
 			s.c = s.connect(s.r.RWAddr())
 			if q == "COMMIT" {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/api"
 	"trireme/internal/mysql/mysqlwire"
 )
 
@@ -423,12 +424,12 @@ type laterKnown chan struct{}
 
 func (o laterKnown) Reached(context.Context, Target) (uint64, error) { return 42, nil }
 
-func (o laterKnown) Outcome(ctx context.Context, _ Sent) Outcome {
+func (o laterKnown) Outcome(ctx context.Context, _ api.OutcomeQuery) api.OutcomeResult {
 	select {
 	case <-o:
 	case <-ctx.Done():
 	}
-	return OutcomeNotCommitted
+	return api.NotCommitted
 }
 
 // A statement whose outcome is being looked for is under way at no server: a planned switchover does not wait for it.

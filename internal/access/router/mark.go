@@ -10,7 +10,7 @@ import (
 // transactions, committed and answered before, must not be taken for it: the index has to come after them, or the
 // number of them that may come after the index has to be known.
 //
-// A commit index of this node's own proves nothing: it may lag behind what the leader has answered. So the leader is
+// A commit index of this node's own proves nothing: the leader may have acknowledged later commits. So the leader is
 // asked, concurrently with the statements and for all sessions at once: the answer covers everything that sessions had
 // heard when the question was put.
 
@@ -40,9 +40,9 @@ type points struct {
 type trace struct {
 	thread uint32 // connection id there
 	base   uint64 // index
-	behind int    // the highest number of this connection's transactions that come after it
+	since  int    // the highest number of this connection's transactions that come after it
 	asked  uint64 // questions put when the last of these was answered
-	newest int    // of behind, those since that question was put
+	newest int    // of since, those since that question was put
 	fresh  bool   // nothing was answered yet: init_connect, which may commit, may not be over
 }
 
@@ -50,7 +50,7 @@ type trace struct {
 func (p *points) begin(t Target, thread uint32) trace {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tr := trace{thread: thread, behind: countless, newest: countless, fresh: true}
+	tr := trace{thread: thread, since: countless, newest: countless, fresh: true}
 	if p.last.target == t {
 		tr.base = p.last.index
 	}
@@ -71,7 +71,7 @@ func (p *points) answered(tr *trace, n int) {
 	}
 	p.mu.Unlock()
 	tr.newest = min(tr.newest+n, countless)
-	tr.behind = min(tr.behind+n, countless)
+	tr.since = min(tr.since+n, countless)
 	p.want()
 }
 
@@ -84,7 +84,7 @@ func (p *points) want() {
 
 // now brings a trace up to date before a statement is sent.
 func (p *points) now(tr *trace, t Target) {
-	if tr.behind == 0 || tr.fresh {
+	if tr.since == 0 || tr.fresh {
 		return
 	}
 	p.mu.Lock()
@@ -93,15 +93,15 @@ func (p *points) now(tr *trace, t Target) {
 	switch {
 	case last.target != t:
 	case last.asked > tr.asked:
-		tr.base, tr.behind, tr.newest = last.index, 0, 0
+		tr.base, tr.since, tr.newest = last.index, 0, 0
 	case last.asked == tr.asked && last.asked != 0:
-		tr.base, tr.behind = last.index, tr.newest
+		tr.base, tr.since = last.index, tr.newest
 	}
 }
 
 // run puts questions until ctx ends. target returns the node to ask.
-func (p *points) run(ctx context.Context, target func() *Target, reached func(context.Context, Target) (uint64,
-	error)) {
+func (p *points) run(ctx context.Context, target func() *Target,
+	reached func(context.Context, Target) (uint64, error)) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -120,7 +120,7 @@ func (p *points) run(ctx context.Context, target func() *Target, reached func(co
 		p.mu.Unlock()
 		index, err := reached(ctx, *t)
 		next := pointPause
-		if err == nil {
+		if err == nil && index != 0 {
 			p.mu.Lock()
 			p.last = point{asked, *t, index}
 			p.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"trireme/internal/api"
 )
 
 // pass lets time pass.
@@ -43,12 +45,12 @@ func TestPoints(t *testing.T) {
 				})
 		}()
 		set := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
-		check := func(what string, tr *trace, target Target, base uint64, behind int) {
+		check := func(what string, tr *trace, target Target, base uint64, since int) {
 			t.Helper()
 			synctest.Wait()
 			p.now(tr, target)
-			if tr.base != base || tr.behind != behind {
-				t.Errorf("%s: %d behind %d, want %d behind %d", what, tr.behind, tr.base, behind, base)
+			if tr.base != base || tr.since != since {
+				t.Errorf("%s: %d since %d, want %d since %d", what, tr.since, tr.base, since, base)
 			}
 		}
 		tr := p.begin(n1, 7)
@@ -60,7 +62,7 @@ func TestPoints(t *testing.T) {
 
 		set(func() { index = 20 })
 		other := p.begin(n1, 7)
-		if other.base != 10 || other.behind != countless {
+		if other.base != 10 || other.since != countless {
 			t.Errorf("a new connection begins with %+v", other)
 		}
 		p.answered(&tr, 1)
@@ -102,7 +104,7 @@ func TestPoints(t *testing.T) {
 type outcomes struct {
 	mu    sync.Mutex
 	index uint64
-	asked []Sent
+	asked []api.OutcomeQuery
 }
 
 func (o *outcomes) Reached(context.Context, Target) (uint64, error) {
@@ -111,11 +113,11 @@ func (o *outcomes) Reached(context.Context, Target) (uint64, error) {
 	return o.index, nil
 }
 
-func (o *outcomes) Outcome(_ context.Context, sent Sent) Outcome {
+func (o *outcomes) Outcome(_ context.Context, sent api.OutcomeQuery) api.OutcomeResult {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.asked = append(o.asked, sent)
-	return OutcomeUnknown
+	return api.OutcomeUnknown
 }
 
 // What a session asks about its statement counts what it was answered before.
@@ -123,16 +125,16 @@ func TestSentCountsOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		before []string
 		last   string
-		others int
+		sole   bool
 	}{
-		"a read before":             {[]string{"SELECT 1"}, "INSERT 1", 0},
-		"a transaction":             {[]string{"START TRANSACTION", "INSERT 1"}, "COMMIT", 0},
-		"DDL, in parts perhaps":     {nil, "DROP TABLE t", -1},
-		"several":                   {nil, "INSERT 1; INSERT 2", -1},
-		"DDL within a transaction":  {[]string{"START TRANSACTION"}, "DROP TABLE t", -1},
-		"a session that is tied":    {nil, "INSERT @x", 0},
-		"a procedure":               {nil, "CALL p()", -1},
-		"COMMIT with another begun": {[]string{"START TRANSACTION"}, "COMMIT AND CHAIN", -1},
+		"a read before":             {[]string{"SELECT 1"}, "INSERT 1", true},
+		"a transaction":             {[]string{"START TRANSACTION", "INSERT 1"}, "COMMIT", true},
+		"DDL, in parts perhaps":     {nil, "DROP TABLE t", false},
+		"several":                   {nil, "INSERT 1; INSERT 2", false},
+		"DDL within a transaction":  {[]string{"START TRANSACTION"}, "DROP TABLE t", false},
+		"a session that is tied":    {nil, "INSERT @x", true},
+		"a procedure":               {nil, "CALL p()", false},
+		"COMMIT with another begun": {[]string{"START TRANSACTION"}, "COMMIT AND CHAIN", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := &outcomes{index: 5}
@@ -158,7 +160,7 @@ func TestSentCountsOthers(t *testing.T) {
 			if got := hear(t, client); got != 3168 && got != 1053 {
 				t.Errorf("answer %d", got)
 			}
-			want := []Sent{{Node: "n-1", Epoch: "1", Thread: 7, Index: 5, Others: c.others}}
+			want := []api.OutcomeQuery{{Node: "n-1", Epoch: "1", Thread: 7, Index: 5, Sole: c.sole}}
 			if !slices.Equal(o.asked, want) {
 				t.Errorf("asked %+v, want %+v", o.asked, want)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/base/nbio"
 	"trireme/internal/mysql/mysqlwire"
+	"trireme/internal/mysql/sqlkind"
 )
 
 // inBytes is what each session keeps of its client's bytes; statements that do not fit are passed on in parts.
@@ -275,8 +276,8 @@ func (s *session) lead(c byte, length int) error {
 			}
 		}
 	}
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, sinceTrx: s.state.inTransaction() &&
-		!s.state.guess,
+	j := job{command: c, length: length, effect: sqlkind.Effect{Verb: sqlkind.VerbShow},
+		sinceTrx:   s.state.inTransaction() && !s.state.guess,
 		autocommit: s.state.autocommit() || s.state.guess, level: level}
 	if err := s.ready(&j); err != nil || j.over {
 		return s.settle(err)
@@ -284,7 +285,7 @@ func (s *session) lead(c byte, length int) error {
 	if s.unfit(&j) {
 		return s.refuse(&j)
 	}
-	if s.reads() && j.effect.endsXA {
+	if s.reads() && j.effect.EndsXA {
 		return s.settle(s.answerError(noXA))
 	}
 	s.keepPrepared(&j)
@@ -305,7 +306,7 @@ func (s *session) settle(err error) error {
 func (s *session) noteTie() {
 	reason := s.state.reason
 	if reason == "" && s.split != nil && len(s.split.owed) > 0 {
-		reason = userVariables
+		reason = sqlkind.UserVariables
 	}
 	switch by := s.tiedBy.Load(); {
 	case by == nil && reason == "" || by != nil && *by == reason:
@@ -384,7 +385,7 @@ func (s *session) enter() *mysqlwire.ServerError {
 			defer cancel()
 		}
 		if !s.r.awaitRelease(ctx, s.port) {
-			return &mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000", Message: s.r.nobody(s.port).text}
+			return &mysqlwire.ServerError{Code: erOptionPreventsStatement, State: "HY000", Message: s.r.noTarget(s.port).text}
 		}
 	}
 }
@@ -425,15 +426,15 @@ func (s *session) hasLost(l *link) {
 type job struct {
 	command    byte
 	length     int
-	effect     effect
+	effect     sqlkind.Effect
 	stmt       *prepared
 	stmtID     uint32
-	skip       int      // bytes of its first packet before the text
-	scan       *scanner // of a text that does not fit in buf
-	text       []byte   // of a statement that may have to be repeated
-	keep       bool     // text is all of it
-	drops      bool     // it drops the present schema
-	sinceTrx   bool     // a transaction was open before it
+	skip       int                    // bytes of its first packet before the text
+	scan       *sqlkind.EffectScanner // of a text that does not fit in buf
+	text       []byte                 // of a statement that may have to be repeated
+	keep       bool                   // text is all of it
+	drops      bool                   // it drops the present schema
+	sinceTrx   bool                   // a transaction was open before it
 	autocommit bool
 	over       bool // answered already
 	level      Level
@@ -446,7 +447,7 @@ type job struct {
 // perform sends a command and passes its answer on.
 func (s *session) perform(j *job) error {
 	s.r.points.now(&s.trace, s.link.target)
-	if j.scan != nil || j.effect.mayCommit(j.sinceTrx, j.autocommit) {
+	if j.scan != nil || j.effect.MayCommit(j.sinceTrx, j.autocommit) {
 		s.known.wrote, s.known.by = true, s.link.target.Name
 	}
 	j.begin, j.whole = s.r0, s.r1-s.r0 >= 4+j.length
@@ -491,8 +492,8 @@ func (s *session) send(j *job) (fromServer, err error) {
 		length = s.header()
 	}
 	if j.scan != nil {
-		j.scan.finish()
-		j.effect = j.scan.effect()
+		j.scan.Finish()
+		j.effect = j.scan.Effect
 	}
 	return fromServer, nil
 }
@@ -523,7 +524,7 @@ func (s *session) sendPacket(j *job, length, skip int, failed error) (fromServer
 // toServer passes a part of a command on, the first skip bytes of which are no text.
 func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
 	if j.scan != nil && len(p) > skip {
-		j.scan.write(p[skip:])
+		j.scan.Write(p[skip:])
 		if j.keep && len(j.text)+len(p)-skip <= maxPreparedBytes {
 			j.text = append(j.text, p[skip:]...)
 		} else {
@@ -533,7 +534,7 @@ func (s *session) toServer(j *job, p []byte, skip int, failed error) error {
 	if failed != nil {
 		return failed
 	}
-	if j.scan != nil && j.scan.endsXA && s.reads() {
+	if j.scan != nil && j.scan.EndsXA && s.reads() {
 		_ = s.link.server.Close() // before the server has it all
 		return errEndsXA
 	}

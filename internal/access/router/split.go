@@ -300,7 +300,7 @@ func (s *session) fit(need sqlkind.Access) bool {
 		ended = gone || said != nil
 	}
 	s.seen = seen
-	if ended || need != sqlkind.Diagnosis && s.r.behind(s.link.target.Name) || s.catchUp() != nil {
+	if ended || need != sqlkind.Diagnosis && s.r.lagsTooFar(s.link.target.Name) || s.catchUp() != nil {
 		s.drop()
 		s.state.moved()
 		return false
@@ -384,8 +384,8 @@ func (s *session) lacking() (commands [][]byte) {
 // read carries out a statement on the follower, which is in use. again: it has to go to the leader, which is in use
 // then, and the client has been told nothing.
 func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err error) {
-	j := job{command: c, length: length, effect: effect{verb: verbShow}, autocommit: s.state.autocommit(),
-		spare: need != sqlkind.Write}
+	j := job{command: c, length: length, effect: sqlkind.Effect{Verb: sqlkind.VerbShow},
+		autocommit: s.state.autocommit(), spare: need != sqlkind.Write}
 	if c == comStmtExecute && !s.preparedHere(getID(s.buf[s.r0+5:])) {
 		return true, nil
 	}
@@ -395,7 +395,7 @@ func (s *session) read(c byte, length int, need sqlkind.Access) (again bool, err
 	var targets []string
 	if need == sqlkind.Diagnosis {
 		if targets = s.targets(c, length); targets != nil {
-			j.effect = effect{verb: verbShow}
+			j.effect = sqlkind.Effect{Verb: sqlkind.VerbShow}
 		}
 	}
 	if s.unfit(&j) {
@@ -459,8 +459,8 @@ func (s *session) preparedHere(id uint32) bool {
 // keepPrepared prepares at the leader what is prepared on the follower only, before a SET by which its text would come
 // to mean something else.
 func (s *session) keepPrepared(j *job) {
-	if s.split == nil || s.state.following || j.effect.verb != verbSet || !containsAny(strings.ToLower(string(j.text)),
-		dialectWords) {
+	if s.split == nil || s.state.following || j.effect.Verb != sqlkind.VerbSet ||
+		!containsAny(strings.ToLower(string(j.text)), dialectWords) {
 		return
 	}
 	for _, st := range s.state.prepared {
@@ -474,12 +474,12 @@ func (s *session) keepPrepared(j *job) {
 }
 
 // unfit reports that a statement leaves something that would exist on the follower only.
-func (s *session) unfit(j *job) bool { return s.state.following && j.effect.reason != "" }
+func (s *session) unfit(j *job) bool { return s.state.following && j.effect.Reason != "" }
 
 // refuse answers such a statement. What is open goes on.
 func (s *session) refuse(j *job) error {
 	return s.settle(s.answerError(&mysqlwire.ServerError{Code: codeNotSupported, State: "42000",
-		Message: "Trireme: " + j.effect.reason +
+		Message: "Trireme: " + j.effect.Reason +
 			" cannot be had on a follower; use a transaction without READ ONLY, or ROUTER SET access_mode = 'auto'"}))
 }
 
@@ -531,15 +531,15 @@ func (r *Router) chooseFollower(tried []Target) (Target, bool) {
 // laggardsLocked are the followers beyond Config.MaxLag.
 func (r *Router) laggardsLocked() (ts []Target) {
 	for _, t := range r.view.RO {
-		if r.behind(t.Name) {
+		if r.lagsTooFar(t.Name) {
 			ts = append(ts, t)
 		}
 	}
 	return ts
 }
 
-// behind reports whether a follower lags further than reads may.
-func (r *Router) behind(name string) bool {
+// lagsTooFar reports whether a follower lags further than reads may.
+func (r *Router) lagsTooFar(name string) bool {
 	lags := r.lags.Load()
 	return r.cfg.MaxLag > 0 && lags != nil && (*lags)[name] > r.cfg.MaxLag
 }

@@ -168,18 +168,31 @@ func (s *split) run(statements ...string) {
 	run(s.T, s.c, statements...)
 }
 
-// got checks what the leader and the followers together were sent, and forgets it.
+// got checks what the leader and the followers together were sent, and forgets it. It waits for what is wanted: the
+// close of a prepared statement has no answer that says it has arrived.
 func (s *split) got(leader []string, followers ...string) {
 	s.Helper()
-	if got := s.leader.take(); !slices.Equal(got, leader) {
-		s.Errorf("the leader was sent %q, want %q", got, leader)
+	s.sent("the leader", leader, s.leader)
+	s.sent("the followers", followers, s.followers...)
+}
+
+func (s *split) sent(who string, want []string, servers ...*wireServer) {
+	s.Helper()
+	count := func() (n int) {
+		for _, w := range servers {
+			n += len(w.statements())
+		}
+		return n
 	}
-	var all []string
-	for _, f := range s.followers {
-		all = append(all, f.take()...)
+	for began := time.Now(); count() < len(want) && time.Since(began) < limit; {
+		time.Sleep(time.Millisecond)
 	}
-	if !slices.Equal(all, followers) {
-		s.Errorf("the followers were sent %q, want %q", all, followers)
+	var got []string
+	for _, w := range servers {
+		got = append(got, w.take()...)
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("%s: sent %q, want %q", who, got, want)
 	}
 }
 

@@ -46,7 +46,7 @@ type state struct {
 // prepared is a statement that the client has prepared.
 type prepared struct {
 	text   []byte
-	effect effect
+	effect sqlkind.Effect
 	// schema and dialect are those of the session when it was prepared, which it keeps.
 	schema  []byte
 	dialect string
@@ -164,15 +164,15 @@ func containsAny(s string, words []string) bool {
 }
 
 // ran notes a text statement that has succeeded.
-func (s *state) ran(e effect, text []byte, whole bool) {
-	if e.verb == verbSet && !e.once && !e.global && e.reason == "" {
+func (s *state) ran(e sqlkind.Effect, text []byte, whole bool) {
+	if e.Verb == sqlkind.VerbSet && !e.Once && !e.Global && e.Reason == "" {
 		if whole {
-			s.set(text, e.reads)
+			s.set(text, e.Reads)
 		} else {
 			s.mark("a long SET")
 		}
 	}
-	if e.verb == verbUse {
+	if e.Verb == sqlkind.VerbUse {
 		if whole {
 			s.schema = append([]byte{comQuery}, text...)
 		} else {
@@ -187,12 +187,12 @@ func (s *state) keeps(length int) bool {
 }
 
 // prepare notes a statement that the server has prepared, and gives it the id that the client is to see.
-func (s *state) prepare(text []byte, e effect, serverID uint32, params int) uint32 {
+func (s *state) prepare(text []byte, e sqlkind.Effect, serverID uint32, params int) uint32 {
 	if s.prepared == nil {
 		s.prepared = map[uint32]*prepared{}
 	}
-	if e.verb == verbSet || e.verb == verbUse {
-		e.reason = "SET or USE as a prepared statement"
+	if e.Sets() {
+		e.Reason = "SET or USE as a prepared statement"
 	}
 	keeps := s.keeps(len(text))
 	s.nextID++

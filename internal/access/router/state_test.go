@@ -4,14 +4,15 @@ import (
 	"testing"
 
 	"trireme/internal/mysql/mysqlwire"
+	"trireme/internal/mysql/sqlkind"
 )
 
 // What one prepared statement has left at the server keeps a session there until it is fetched, executed or reset,
 // whatever other statements do meanwhile.
 func TestHangingStatements(t *testing.T) {
 	s := &session{r: New(Config{})}
-	st := s.state.prepared[s.state.prepare([]byte("SELECT ?"), effect{verb: verbRead}, 7, 1)]
-	other := s.state.prepared[s.state.prepare([]byte("SELECT 1"), effect{verb: verbRead}, 8, 0)]
+	st := s.state.prepared[s.state.prepare([]byte("SELECT ?"), sqlkind.Effect{Verb: sqlkind.VerbRead}, 7, 1)]
+	other := s.state.prepared[s.state.prepare([]byte("SELECT 1"), sqlkind.Effect{Verb: sqlkind.VerbRead}, 8, 0)]
 	did := func(want bool, command byte, st *prepared, status uint16) {
 		t.Helper()
 		if command == comStmtSendLong {

@@ -25,39 +25,38 @@ func (s *session) ready(j *job) error {
 		j.text, j.keep = bytes.Clone(p), true
 	case comPing, comStatistics, comFieldList, comResetConnection, comProcessInfo:
 	default:
-		j.effect.verb = verbOther
+		j.effect.Verb = sqlkind.VerbOther
 	}
 	return nil
 }
 
 func (s *session) readyText(j *job, p []byte) {
-	scan := scanner{noBackslash: s.state.status&statusNoBackslash != 0}
+	doubt, noBackslash := false, s.state.status&statusNoBackslash != 0
 	if j.command == comQuery && s.attrs {
 		at, ok := parseAttributes(p)
 		if !ok {
 			s.state.mark("query attributes that were not followed")
-			at.length, scan.doubt = 3, true
+			at.length, doubt = 3, true
 		}
 		j.skip = 4 + at.length
 	}
 	if len(p) < j.length || len(p) < j.skip-4 {
-		long := scan
-		j.scan, j.keep = &long, j.command == comStmtPrepare
+		j.scan, j.keep = sqlkind.NewEffectScanner(noBackslash), j.command == comStmtPrepare
+		j.scan.Doubt = doubt
 		return
 	}
 	text := p[j.skip-4:]
-	scan.write(text)
-	scan.finish()
-	j.effect = scan.effect()
+	j.effect = sqlkind.EffectOf(text, noBackslash)
+	j.effect.Doubt = j.effect.Doubt || doubt
 	j.drops = j.command == comQuery && s.drops(j.effect, text)
-	if j.command == comStmtPrepare || j.effect.verb == verbSet || j.effect.verb == verbUse {
+	if j.command == comStmtPrepare || j.effect.Sets() {
 		j.text, j.keep = bytes.Clone(text), true
 	}
 }
 
 // drops reports whether a statement leaves the session without a schema.
-func (s *session) drops(e effect, text []byte) bool {
-	return e.verb == verbOther && sqlkind.DropsSchema(text, s.schema())
+func (s *session) drops(e sqlkind.Effect, text []byte) bool {
+	return e.Verb == sqlkind.VerbOther && sqlkind.DropsSchema(text, s.schema())
 }
 
 // statusNoBackslash is SERVER_STATUS_NO_BACKSLASH_ESCAPES.
@@ -239,12 +238,12 @@ func (s *session) learn(j *job, a *answer) {
 		st.insertID = a.insertID
 	}
 	if ran {
-		if j.effect.reason != "" {
-			st.mark(j.effect.reason)
+		if j.effect.Reason != "" {
+			st.mark(j.effect.Reason)
 		}
 		// SET TRANSACTION waits for the next transaction, whatever else is set or shown before that.
-		waits := j.effect.verb == verbSet || j.effect.verb == verbUse || j.effect.verb == verbShow
-		st.once = j.effect.once || st.once && waits
+		waits := j.effect.Sets() || j.effect.Verb == sqlkind.VerbShow
+		st.once = j.effect.Once || st.once && waits
 	}
 	s.r.points.answered(&s.trace, j.transactions())
 	if j.stmt != nil {
@@ -262,7 +261,7 @@ func (s *session) learn(j *job, a *answer) {
 	}
 	switch j.command {
 	case comQuery:
-		if j.effect.reason == "" && !j.effect.several {
+		if j.effect.Reason == "" && !j.effect.Several {
 			st.ran(j.effect, j.text, j.keep)
 		}
 	case comInitDB:
@@ -275,7 +274,7 @@ func (s *session) learn(j *job, a *answer) {
 		st.reset()
 		s.wish, s.known.token = s.r.cfg.wishes(s.login.response.User), 0
 	}
-	if s.split != nil && (j.drops || j.effect.verb == verbSet || j.effect.verb == verbUse || j.command == comInitDB ||
+	if s.split != nil && (j.drops || j.effect.Sets() || j.command == comInitDB ||
 		j.command == comSetOption ||
 		j.command == comResetConnection) {
 		s.split.here = st.made()
@@ -285,9 +284,9 @@ func (s *session) learn(j *job, a *answer) {
 // transactions is how many a command may have committed, at most.
 func (j *job) transactions() int {
 	switch e := j.effect; {
-	case j.command == comStmtPrepare || !e.mayCommit(j.sinceTrx, j.autocommit):
+	case j.command == comStmtPrepare || !e.MayCommit(j.sinceTrx, j.autocommit):
 		return 0
-	case e.several || e.doubt || e.verb == verbOther || e.verb == verbNone:
+	case e.Several || e.Doubt || e.Verb == sqlkind.VerbOther || e.Verb == sqlkind.VerbNone:
 		return countless
 	}
 	return 1
@@ -312,12 +311,13 @@ func (p *prepared) followed(command byte, a *answer) {
 func (s *session) failed(j *job) {
 	e := j.effect
 	// SET changes nothing of this unless it sets autocommit, or calls what does.
-	sets := e.verb == verbSet && !e.calls && !e.several && !strings.Contains(strings.ToLower(string(j.text)), "autocommit")
+	sets := e.Verb == sqlkind.VerbSet && !e.Calls && !e.Several &&
+		!strings.Contains(strings.ToLower(string(j.text)), "autocommit")
 	if !j.sinceTrx && !s.state.inTransaction() && j.autocommit &&
-		(sets || !e.several && e.reason == "" && e.verb != verbSet) {
+		(sets || !e.Several && e.Reason == "" && e.Verb != sqlkind.VerbSet) {
 		return
 	}
-	s.state.unsure = s.state.unsure || !sets && e.mayCommit(true, true)
+	s.state.unsure = s.state.unsure || !sets && e.MayCommit(true, true)
 	s.state.status |= mysqlwire.StatusInTransaction
 	s.state.guess = true
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"trireme/internal/api"
 	"trireme/internal/mysql/mysqlwire"
 )
 
@@ -340,12 +341,12 @@ func TestLostWithItsServer(t *testing.T) {
 		"SELECT of a function":           {nil, "SELECT f(1)", nil, 3168},
 		"autocommit":                     {nil, "INSERT 1", nil, 3168},
 		"COMMIT":                         {[]string{"START TRANSACTION"}, "COMMIT", nil, 3168},
-		"COMMIT that is committed":       {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeCommitted), 0},
-		"COMMIT that is not":             {[]string{"START TRANSACTION"}, "COMMIT", told(OutcomeNotCommitted), 1213},
-		"autocommit that is committed":   {nil, "INSERT 1", told(OutcomeCommitted), 3168},
-		"autocommit that is not":         {nil, "INSERT 1", told(OutcomeNotCommitted), 1213},
-		"COMMIT that begins another":     {[]string{"START TRANSACTION"}, "COMMIT AND CHAIN", told(OutcomeCommitted), 3168},
-		"several":                        {nil, "INSERT 1; INSERT 2", told(OutcomeNotCommitted), 1213},
+		"COMMIT that is committed":       {[]string{"START TRANSACTION"}, "COMMIT", told(api.Committed), 0},
+		"COMMIT that is not":             {[]string{"START TRANSACTION"}, "COMMIT", told(api.NotCommitted), 1213},
+		"autocommit that is committed":   {nil, "INSERT 1", told(api.Committed), 3168},
+		"autocommit that is not":         {nil, "INSERT 1", told(api.NotCommitted), 1213},
+		"COMMIT that begins another":     {[]string{"START TRANSACTION"}, "COMMIT AND CHAIN", told(api.Committed), 3168},
+		"several":                        {nil, "INSERT 1; INSERT 2", told(api.NotCommitted), 1213},
 		"DDL in the midst of one":        {[]string{"START TRANSACTION"}, "CREATE TABLE t", nil, 3168},
 		"autocommit=1 in the midst of 1": {[]string{"START TRANSACTION"}, "SET autocommit=1", nil, 3168},
 	} {
@@ -376,15 +377,15 @@ func TestLostWithItsServer(t *testing.T) {
 	}
 }
 
-type told Outcome
+type told api.OutcomeResult
 
 func (o told) Reached(context.Context, Target) (uint64, error) { return 42, nil }
 
-func (o told) Outcome(_ context.Context, sent Sent) Outcome {
+func (o told) Outcome(_ context.Context, sent api.OutcomeQuery) api.OutcomeResult {
 	if sent.Node != "n-1" || sent.Epoch != "1" || sent.Thread != 7 {
-		return OutcomeUnknown
+		return api.OutcomeUnknown
 	}
-	return Outcome(o)
+	return api.OutcomeResult(o)
 }
 
 // Held sessions begin nothing: the next command waits for the switchover's end. A transaction that is open goes on.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"trireme/internal/base/durable"
+	"trireme/internal/base/poll"
 
 	"golang.org/x/sys/unix"
 )
@@ -152,14 +153,13 @@ func prune(root string) error {
 	}
 	slices.SortFunc(old, func(a, b made) int { return b.used.Compare(a.used) })
 	for _, m := range old[min(keep, len(old)):] {
-		f, err := os.OpenFile(filepath.Join(m.path, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
+		f, err := durable.Lock(filepath.Join(m.path, lockName))
+		if errors.Is(err, durable.ErrLocked) {
+			continue
+		} else if err != nil {
 			return err
 		}
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			err = os.RemoveAll(m.path)
-		}
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err := errors.Join(os.RemoveAll(m.path), f.Close()); err != nil {
 			return err
 		}
 	}
@@ -180,10 +180,8 @@ func lock(ctx context.Context, path string, how int) (*os.File, error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, ctx.Err()), f.Close())
-		case <-time.After(20 * time.Millisecond):
+		if err := poll.Pause(ctx, 20*time.Millisecond); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
 	}
 }

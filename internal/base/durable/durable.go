@@ -1,4 +1,4 @@
-// Package durable writes files that are whole after a crash.
+// Package durable writes files that are whole after a crash, and locks them.
 package durable
 
 import (
@@ -52,6 +52,25 @@ func SyncFS(dir string) error {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
+}
+
+// ErrLocked is of a file that another process, or this one, has locked.
+var ErrLocked = errors.New("it is locked")
+
+// Lock locks a file, which is made if it is missing, until it is closed or the process dies, in whatever way (flock(2));
+// children do not inherit it.
+func Lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = ErrLocked
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
 }
 
 // Free is what an ordinary user may still write below dir, in bytes.

@@ -115,17 +115,14 @@ func changeClock(jump time.Duration, rate float64) error {
 	return nil
 }
 
-var paced atomic.Int64 // the rate at which the ticker runs, 0: as it was made
-
-// Pace makes a ticker run with the injected clock.
-func Pace(ticker *time.Ticker, interval time.Duration) {
+// Paced is how long an interval of the injected clock is.
+func Paced(interval time.Duration) time.Duration {
 	p := page.Load()
 	if p == nil {
-		return
+		return interval
 	}
-	if _, _, ppm := p.read(); paced.Swap(ppm) != ppm {
-		ticker.Reset(time.Duration(scale(int64(interval), evenPPM, ppm)))
-	}
+	_, _, ppm := p.read()
+	return time.Duration(scale(int64(interval), evenPPM, ppm))
 }
 
 // Patience is how long a poll without a limit may sleep, in ms: a jump of the injected clock does not wake it.

@@ -22,8 +22,8 @@ func Clock(boottime int64) int64 { return boottime }
 // Real is the time of CLOCK_BOOTTIME at which the injected clock will show t.
 func Real(t int64) int64 { return t }
 
-// Pace makes a ticker run with the injected clock.
-func Pace(ticker *time.Ticker, interval time.Duration) {}
+// Paced is how long an interval of the injected clock is.
+func Paced(interval time.Duration) time.Duration { return interval }
 
 // Patience is how long a poll without a limit may sleep, in ms: a jump of the injected clock does not wake it.
 func Patience() int { return -1 }

@@ -95,7 +95,7 @@ var Points = []Point{
 	{"switchover.before-transfer", "the target has applied everything"},
 	{"switchover.after-transfer", "the target is elected"},
 	{"retire.before-persist", "a drained leader's dump has ended"},
-	{"retire.after-persist", "the end of its reign is on disk, semi-sync is on"},
+	{"retire.after-persist", "the end of its leadership is on disk, semi-sync is on"},
 	{"retire.done", "it is a follower"},
 
 	// The end of a cluster.

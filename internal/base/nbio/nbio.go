@@ -150,6 +150,15 @@ func Read(fd uintptr, p []byte) (int, error) {
 	return a.n, nil
 }
 
+// Write is write(2) of a socket that does not block, at most 64 KiB.
+func Write(fd uintptr, p []byte) (int, error) {
+	a := attempt{buf: p[:min(len(p), largest)], kind: writing}
+	if a.call(fd); a.err != 0 {
+		return 0, a.err
+	}
+	return a.n, nil
+}
+
 // CloseWrite ends what is said; the other side may go on.
 func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
 

@@ -3,7 +3,6 @@ package pki
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -277,14 +276,4 @@ func (b *Bundle) ServerJoinTLS() *tls.Config {
 		c.Certificate = [][]byte{c.Leaf.Raw, own.signer.Raw}
 		return &c, nil
 	})
-}
-
-// CAFromJoin returns the CA certificate that a JoinTLS connection has verified, for the node to keep.
-func CAFromJoin(cs tls.ConnectionState, caDigest string) ([]byte, error) {
-	for _, c := range cs.PeerCertificates {
-		if digest(c.Raw) == caDigest {
-			return certPEM(c.Raw), nil
-		}
-	}
-	return nil, errors.New("the server did not send its CA certificate")
 }

@@ -6,6 +6,8 @@ package run
 import (
 	"context"
 	"time"
+
+	"trireme/internal/base/poll"
 )
 
 // Exec lets time pass. A context that it is given, or one derived from it, ends the wait.
@@ -45,16 +47,7 @@ func (Real) Wall() time.Time { return time.Now() }
 func (Real) AfterFunc(d time.Duration, f func()) { time.AfterFunc(d, f) }
 
 // Sleep implements Exec.
-func (Real) Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+func (Real) Sleep(ctx context.Context, d time.Duration) error { return poll.Pause(ctx, d) }
 
 // Wait implements Exec.
 func (Real) Wait(ctx context.Context, ch <-chan struct{}) error {

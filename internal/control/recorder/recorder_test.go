@@ -71,12 +71,12 @@ func TestLoad(t *testing.T) {
 		b[3] = n
 		return api.Histogram{Count: n, SumS: float64(n), Buckets: b}
 	}
-	lag, behind := 1.5, uint64(9)
+	lag, backlog := 1.5, uint64(9)
 	for i := uint64(1); i <= 3; i++ {
 		if err := r.Write(Reading{At: began.Add(time.Duration(i) * 10 * time.Second), Took: 10 * time.Second, Leads: i == 2,
 			Load: api.LoadView{Disks: []api.DiskView{{FreeBytes: 90, TotalBytes: 100}, {FreeBytes: 25, TotalBytes: 100}},
 				Transactions: 10 * i, Bytes: 100 * i, Commits: map[string]api.Histogram{api.StageLog: h(i)}, LogWrites: h(5 * i)},
-			Self: api.MemberView{MySQL: &api.MySQLView{LagSeconds: &lag, LagBytes: &behind}}}); err != nil {
+			Self: api.MemberView{MySQL: &api.MySQLView{LagSeconds: &lag, LagBytes: &backlog}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

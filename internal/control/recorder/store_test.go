@@ -113,11 +113,11 @@ func TestTornTail(t *testing.T) {
 	if err != nil || int64(len(content)) != ends[2] {
 		t.Fatal(len(content), ends, err)
 	}
-	behind, err := frameAt(began.Add(time.Minute)).encode()
+	newer, err := frameAt(began.Add(time.Minute)).encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name(2)), append([]byte(magic), behind...), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name(2)), append([]byte(magic), newer...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	near := func(cut int) bool {

@@ -60,6 +60,21 @@ func (n *Node) ProposeConfChange(ctx context.Context, cc *raftpb.ConfChangeV2) e
 	return nil
 }
 
+// Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and refused is
+// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. more is false when as much
+// is in flight as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
+func (n *Node) Offer(term uint64, data []byte, refused func(error)) (more bool) {
+	bytes := uint64(len(data)) + entryOverhead
+	more = n.quota.take(bytes)
+	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: bytes, refused: refused}
+	n.inbox.put(input{proposal: p})
+	return more
+}
+
+// WhenRoom has f called once, soon after less is in flight than MaxUncommittedBytes allow. f must not wait and may be
+// called from any goroutine.
+func (n *Node) WhenRoom(f func()) { n.quota.whenRoom(f) }
+
 func (n *Node) propose(ctx context.Context, p *proposal) (index, term uint64, err error) {
 	n.inbox.put(input{proposal: p})
 	select {
@@ -75,7 +90,7 @@ func (n *Node) propose(ctx context.Context, p *proposal) (index, term uint64, er
 		return 0, 0, err
 	}
 	select {
-	case <-p.done: // claimed: the raft goroutine is about to finish it
+	case <-p.done: // claimed: the loop is about to finish it
 		return p.result()
 	case <-n.stop:
 		return 0, 0, ErrStopped
@@ -90,12 +105,11 @@ func (p *proposal) result() (index, term uint64, err error) {
 }
 
 // Step takes a message from a peer; the transport has made sure that it comes from m.From and is meant for this node.
-// It blocks while MaxReceivedBytes of entries are waiting. The only error is ErrStopped.
-func (n *Node) Step(m *raftpb.Message) error {
-	if !n.inbox.receive(m) {
-		return ErrStopped
+// It never waits.
+func (n *Node) Step(m *raftpb.Message) {
+	if !n.stopped() {
+		n.inbox.receive(m)
 	}
-	return nil
 }
 
 // Status is a snapshot; it takes no lock and never waits. The slices and the map are shared: do not change them.
@@ -163,7 +177,7 @@ func (n *Node) SetLeastTimeout(d time.Duration) { n.pub.leastTimeout.Store(int64
 // none is.
 func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }
 
-// Answers waits until the raft goroutine has taken one more input, which shows that it is not stuck. It returns
+// Answers waits until raft has taken one more input, which shows that the loop is not stuck. It returns
 // ErrStopped, or ctx's error.
 func (n *Node) Answers(ctx context.Context) error {
 	done := make(chan struct{})
@@ -172,7 +186,7 @@ func (n *Node) Answers(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("raft's goroutine does not answer: %w", ctx.Err())
+		return fmt.Errorf("raft's loop does not answer: %w", ctx.Err())
 	case <-n.stop:
 		return ErrStopped
 	}

@@ -14,7 +14,7 @@ import (
 // such a message, because the leader answers its own mysqld.
 const commitOnlyDelay = 4 * time.Millisecond
 
-// commitOnlyAppends holds back messages that carry a commit index only. It belongs to the raft goroutine.
+// commitOnlyAppends holds back messages that carry a commit index only. It belongs to the loop.
 type commitOnlyAppends struct {
 	sent map[uint64]sentTo          // by peer: what it was told last
 	held map[uint64]*raftpb.Message // by peer: the newest notice that waits

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/rule"
 )
 
@@ -43,8 +44,10 @@ type Config struct {
 	// ID is this member's raft id, never 0 and never reused after a lost log.
 	ID      uint64
 	Storage Storage
-	// Send hands messages to the transport. It must not block, may drop, and is called from the raft and the append
-	// goroutine. The messages are immutable from then on.
+	// Loop is what raft runs on; nil: one of its own. Start has to come before the loop's.
+	Loop *loop.Loop
+	// Send hands messages to the transport. It must not block, may drop, and is called on the loop. The messages are
+	// immutable from then on.
 	Send func([]*raftpb.Message)
 	// Applied is the index up to which OnCommitted has delivered in an earlier life. The caller does not need these
 	// entries again. 0 means from the start of the log.
@@ -59,27 +62,29 @@ type Config struct {
 	MaxInflightBytes    uint64 // bytes in flight to one peer, at least bandwidth × round-trip time; 64 MiB
 	MaxUncommittedBytes uint64 // bytes proposed and not yet committed: Propose blocks above; 64 MiB
 	MaxApplyingBytes    uint64 // bytes handed to OnCommitted and not yet returned from; 16 MiB
-	MaxReceivedBytes    uint64 // bytes of entries received and not yet looked at: Step blocks above; 64 MiB
 
-	// OnCommitted gets committed entries in log order, each once per life of the Node, on one goroutine. Entries of raft's
-	// own (empty ones, membership changes) are included; a membership change is in force before it is delivered. The
-	// entries are immutable and may be kept. An error ends the node before any of these entries counts as applied.
+	// OnCommitted gets committed entries in log order, each once per life of the Node, one call after the other: on the
+	// loop if Quick says so of all of them, otherwise on a goroutine that may wait. Entries of raft's own (empty ones,
+	// membership changes) are included; a membership change is in force before it is delivered. The entries are
+	// immutable and may be kept. An error ends the node before any of these entries counts as applied.
 	OnCommitted func(entries []*raftpb.Entry) error
+	// Quick reports whether OnCommitted takes an entry with this data without ever waiting; nil: none.
+	Quick func(data []byte) bool
 	// OnSnapshot reports, in order with OnCommitted, that a snapshot replaced the log: entries up to its index will
 	// never be delivered. An error ends the node.
 	OnSnapshot func(snap *raftpb.Snapshot) error
 	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on. It is
-	// called on the goroutine of OnCommitted, before the entries that are committed by it.
+	// called as OnCommitted is, before the entries that are committed by it; with Quick set it must not wait.
 	OnMatch func(Matches)
 	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. If it lags by more than 1024
 	// changes, the oldest are left out.
 	OnSoftState func(State)
 	// OnAnswer is called when a member answers this leader for the first time in its term; Status shows it. It is
-	// called on the raft goroutine and must not block.
+	// called on the loop and must not block.
 	OnAnswer func(id uint64)
 	// CampaignDelay returns how long this node waits after the loss of the leader before it campaigns: 0 for the best
-	// candidate, and a different delay for each of the others. It is rounded to ticks. It is called on the raft
-	// goroutine and must not block. nil: no delay.
+	// candidate, and a different delay for each of the others. It is rounded to ticks. It is called on
+	// the loop and must not block. nil: no delay.
 	CampaignDelay func(lost uint64) time.Duration
 	// OnFatal is called at most once, when storage has failed or an invariant is broken. The node does nothing after
 	// that. OnFatal must not call Stop, which waits for it.
@@ -106,7 +111,6 @@ func (c *Config) setDefaults() error {
 	def(&c.MaxInflightBytes, 64<<20)
 	def(&c.MaxUncommittedBytes, 64<<20)
 	def(&c.MaxApplyingBytes, 16<<20)
-	def(&c.MaxReceivedBytes, 64<<20)
 	if c.ElectionTicks <= c.HeartbeatTicks {
 		return fmt.Errorf("consensus: election timeout (%d ticks) must exceed the heartbeat interval (%d ticks)",
 			c.ElectionTicks, c.HeartbeatTicks)

@@ -23,7 +23,7 @@ type core struct {
 	commit    uint64
 	committed entryID // newest committed entry whose term is known; see attachCommitHint
 	change    uint64  // the last membership change in the log, 0 if it is known to be committed anyway
-	lastIndex uint64  // last entry handed to the append thread
+	lastIndex uint64  // last entry handed to the disk
 	lastTerm  uint64
 	termStart uint64          // leader: index of the first entry of its own term
 	answered  map[uint64]bool // leader: who has answered in its term
@@ -350,7 +350,7 @@ func statusOf(rn *raft.RawNode, st State) *Status {
 	return s
 }
 
-// abandon is called when the raft goroutine ends: what it has claimed will never be finished. Callers learn of the end
+// abandon is called when the node ends: what it has claimed will never be finished. Callers learn of the end
 // through Node.stop.
 func (c *core) abandon() {
 	c.pub.lease.Store(0)

@@ -5,17 +5,22 @@
 //	             \     |     /        /
 //	              +--- inbox --------+
 //	                     |
-//	  raft goroutine: core (owns RawNode) ---- messages ----> Config.Send
+//	  a hook of the loop: core (owns RawNode) ---- messages ----> Config.Send
 //	       |                     |      \
 //	 MsgStorageAppend   MsgStorageApply  State
 //	       |                     |         \
-//	append goroutine      apply goroutine   state goroutine
-//	write all, ONE sync   OnCommitted       OnSoftState
-//	       |
+//	a job of the loop     OnCommitted       OnSoftState
+//	write all, ONE sync   on the loop or    state goroutine
+//	       |              apply goroutine
 //	responses, in order -> Config.Send / inbox
 //
 // core and its two workers (appender, applier) are synchronous: they have no goroutine and no clock of their own, so
-// tests and the simulation drive them step by step. Node adds the goroutines.
+// tests and the simulation drive them step by step. Node runs them on a loop (base/loop), to completion: what is on a
+// commit's way meets no other goroutine. Entries that Config.Quick does not know, and whatever follows them until they
+// are done, are delivered on the apply goroutine, which may wait.
+//
+// A disk that is slow lets the loop go on: what comes meanwhile is written together by the next job. So heartbeats,
+// elections and the lease keep their promises while it hangs.
 //
 // # The caller's duties
 //
@@ -29,7 +34,7 @@
 //
 // # What is counted (S2)
 //
-// A follower's MsgAppResp, of any kind, is a response of a MsgStorageAppend. The append goroutine delivers responses
+// A follower's MsgAppResp, of any kind, is a response of a MsgStorageAppend. The append job delivers responses
 // strictly in order and only after everything that came before them is written and synced. So a match index never
 // counts what its owner has not fsynced; the leader's own match is counted in the same way.
 //

@@ -276,13 +276,6 @@ func (d *dyingStore) Sync() error {
 	return d.memStore.Sync()
 }
 
-func (d *dyingStore) AppendSync(ents []*raftpb.Entry) error {
-	if err := d.Append(ents); err != nil {
-		return err
-	}
-	return d.Sync()
-}
-
 func (d *dyingStore) SetConfState(cs *raftpb.ConfState, index uint64) error {
 	if err := d.step(); err != nil {
 		return err

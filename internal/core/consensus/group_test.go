@@ -144,7 +144,7 @@ func (g *group) carry(q chan *raftpb.Message) {
 			}
 			g.mu.Unlock()
 			if to != nil {
-				_ = to.Step(m)
+				to.Step(m)
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -14,27 +13,31 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/loop"
 	"trireme/internal/base/mutant"
 )
 
-// Node is a running member of the Raft group. All methods are safe for concurrent use.
+// Node is a running member of the Raft group. All methods are safe for concurrent use, but for Offer and WhenRoom.
 type Node struct {
 	cfg   Config
-	core  *core // owned by the raft goroutine
+	core  *core // owned by the loop, as all up to after
 	pub   published
 	quota *quota
 
-	inbox   *inbox
-	appends *queue[*raftpb.Message]
-	applies *queue[applyJob]
-	states  *queue[State]
+	inbox  *inbox
+	ticked bool
+	out    output
+	disk   disk
 
-	appender *appender
-	applier  *applier
-
-	commitOnly      commitOnlyAppends // both owned by the raft goroutine
+	appender        *appender
+	commitOnly      commitOnlyAppends
 	commitOnlyArmed bool
 	after           func(time.Duration, func()) // calls back after that time, on any goroutine
+
+	applier  *applier
+	applies  *queue[applyJob] // what the apply goroutine has to do
+	applying atomic.Int64     // jobs that it has not done yet
+	states   *queue[State]
 
 	matches atomic.Pointer[Matches] // the newest, not yet reported to OnMatch; nil: none, and no job for it
 
@@ -44,7 +47,16 @@ type Node struct {
 	stop     chan struct{}
 	stopOnce sync.Once
 	fatal    sync.Once
+	ended    sync.Once
 	wg       sync.WaitGroup
+	own      *loop.Loop // made by Start
+}
+
+// disk is what the appender has to do.
+type disk struct {
+	waiting []*raftpb.Message
+	busy    bool   // it is at work
+	idle    func() // called when it is not any more; nil: nobody waits for that
 }
 
 // applyJob is either committed entries, a snapshot that replaced the log, or news of the voters' logs.
@@ -65,14 +77,27 @@ func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.after = func(d time.Duration, f func()) { time.AfterFunc(d, f) }
+	if n.cfg.Loop == nil {
+		if n.own, err = loop.New(min(n.cfg.TickInterval, 100*time.Millisecond)); err != nil {
+			return nil, err
+		}
+		n.cfg.Loop = n.own
+	}
+	l := n.cfg.Loop
+	n.after = func(d time.Duration, f func()) { l.After(d, f) }
 	n.applier.change = n.changeMembership
-	for _, run := range []func(){n.runRaft, n.runAppend, n.runApply, n.runStates} {
+	n.inbox.wake = l.Wake
+	l.Hook(n.work)
+	l.Do(n.tick)
+	for _, run := range []func(){n.runApply, n.runStates} {
 		n.wg.Add(1)
 		go func() {
 			defer n.wg.Done()
 			run()
 		}()
+	}
+	if n.own != nil {
+		n.own.Start()
 	}
 	return n, nil
 }
@@ -89,8 +114,7 @@ func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	}
 	n := &Node{
 		cfg:        cfg,
-		inbox:      newInbox(cfg.MaxReceivedBytes),
-		appends:    newQueue[*raftpb.Message](),
+		inbox:      &inbox{wake: func() {}},
 		applies:    newQueue[applyJob](),
 		states:     newQueue[State](),
 		commitOnly: newCommitOnlyAppends(),
@@ -117,16 +141,39 @@ func startCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *co
 	return newCore(cfg, st, peers, pub)
 }
 
-// Stop ends the node and waits for its goroutines. Callers in flight get ErrStopped. The peers are not told.
-func (n *Node) Stop() {
+// Stop ends the node and waits until nothing of it runs. Callers in flight get ErrStopped. The peers are not told.
+// Config.Loop must run.
+func (n *Node) Stop() { n.ended.Do(n.end) }
+
+func (n *Node) end() {
 	n.halt()
+	idle := make(chan struct{})
+	n.cfg.Loop.Do(func() {
+		n.core.abandon()
+		if n.disk.busy {
+			n.disk.idle = func() { close(idle) }
+		} else {
+			close(idle)
+		}
+	})
+	<-idle
 	n.wg.Wait()
+	if n.own != nil {
+		n.own.Stop()
+		n.own.Wait()
+	}
 }
 
 // halt makes everything stop without waiting.
-func (n *Node) halt() {
-	n.stopOnce.Do(func() { close(n.stop) })
-	n.inbox.end()
+func (n *Node) halt() { n.stopOnce.Do(func() { close(n.stop) }) }
+
+func (n *Node) stopped() bool {
+	select {
+	case <-n.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // fail reports the end of this node once and stops it.
@@ -135,6 +182,7 @@ func (n *Node) fail(err error) {
 		n.cfg.Logger.Error("consensus failed", "term", n.Status().Term, "err", err)
 		n.halt()
 		n.pub.lease.Store(0)
+		n.inbox.wake()
 		if mutant.S13 {
 			return
 		}
@@ -152,33 +200,38 @@ func (n *Node) guard() {
 	}
 }
 
-// runRaft is the raft goroutine.
-func (n *Node) runRaft() {
-	defer n.guard()
-	defer n.core.abandon()
-	ticker := time.NewTicker(n.cfg.TickInterval)
-	defer ticker.Stop()
-	var out output
-	for {
-		ticked := false
-		select {
-		case <-n.stop:
-			return
-		case <-n.inbox.wake:
-		case <-ticker.C:
-			ticked = true
-			failpoint.Pace(ticker, n.cfg.TickInterval)
-		}
-		if err := n.turn(ticked, &out); err != nil {
-			n.fail(err)
-			return
-		}
+// tick lets one tick interval pass at the next turn.
+func (n *Node) tick() {
+	if n.stopped() {
+		return
 	}
+	n.ticked = true
+	n.cfg.Loop.After(failpoint.Paced(n.cfg.TickInterval), n.tick)
+}
+
+// work is raft's hook of the loop: one turn, if there is anything to do.
+func (n *Node) work() (did bool) {
+	defer n.guard()
+	if n.stopped() {
+		n.core.abandon() // a turn that was under way when the node failed may have renewed the lease
+		return false
+	}
+	if !n.ticked && n.inbox.idle() {
+		return false
+	}
+	ticked := n.ticked
+	n.ticked = false
+	if err := n.turn(ticked); err != nil {
+		n.fail(err)
+		return false
+	}
+	n.writeLog()
+	return true
 }
 
 // turn handles everything queued, then the tick: a node that was held up must see the heartbeats that waited for it
 // before it counts the time.
-func (n *Node) turn(ticked bool, out *output) error {
+func (n *Node) turn(ticked bool) error {
 	n.core.beginTurn()
 	for _, in := range n.inbox.take() {
 		switch {
@@ -197,31 +250,52 @@ func (n *Node) turn(ticked bool, out *output) error {
 	if ticked {
 		n.core.tick()
 	}
+	out := &n.out
 	if err := n.core.advance(out); err != nil {
 		return err
 	}
-	// Peers first: their fsync runs in parallel with ours.
 	if sends := n.commitOnly.filter(out.sends); len(sends) > 0 {
 		failpoint.Hit("raft.before-send")
 		n.cfg.Send(sends)
-		if len(out.appends) > 0 {
-			// let the links write now: the append goroutine was woken last, so it would run first and take this thread
-			// to the disk
-			runtime.Gosched()
-		}
 	}
 	n.armCommitOnly()
-	n.appends.put(out.appends...)
+	n.disk.waiting = append(n.disk.waiting, out.appends...)
+	n.states.put(out.states...)
+	n.commitWaits.reach(n.core.commit)
 	if m := n.core.grownMatches(); m != nil && n.matches.Swap(m) == nil {
-		n.applies.put(applyJob{matches: true})
+		if err := n.handOn(applyJob{matches: true}); err != nil {
+			return err
+		}
 	}
 	for _, m := range out.applies {
-		n.applies.put(applyJob{m: m})
+		if err := n.handOn(applyJob{m: m}); err != nil {
+			return err
+		}
 	}
-	n.states.put(out.states...)
 	out.reset()
-	n.commitWaits.reach(n.core.commit)
 	return nil
+}
+
+// handOn has a job of the apply goroutine done: at once if it takes no time and nothing comes before it.
+func (n *Node) handOn(job applyJob) error {
+	if n.applying.Load() == 0 && n.isQuick(job) {
+		return n.apply(job)
+	}
+	n.applying.Add(1)
+	n.applies.put(job)
+	return nil
+}
+
+func (n *Node) isQuick(job applyJob) bool {
+	if n.cfg.Quick == nil || job.snap != nil {
+		return false
+	}
+	for _, e := range job.m.GetEntries() {
+		if e.GetType() != raftpb.EntryNormal || !n.cfg.Quick(e.GetData()) {
+			return false
+		}
+	}
+	return true
 }
 
 // armCommitOnly makes sure that what is held back goes out after commitOnlyDelay.
@@ -240,25 +314,38 @@ func (n *Node) armCommitOnly() {
 	})
 }
 
-// runAppend is the append goroutine: everything that has queued up while the disk was busy shares the next sync.
-func (n *Node) runAppend() {
-	defer n.guard()
-	for {
-		batch := n.appends.next(n.stop)
-		if batch == nil {
-			return
-		}
+// writeLog begins to write what waits for the disk, unless it is at work: all that has queued up meanwhile shares the
+// next sync. Peers have been sent theirs by then, and sync at the same time.
+func (n *Node) writeLog() {
+	if n.disk.busy || len(n.disk.waiting) == 0 {
+		return
+	}
+	batch := n.disk.waiting
+	n.disk.waiting, n.disk.busy = nil, true
+	var responses []*raftpb.Message
+	n.cfg.Loop.Job(func() {
+		defer n.guard()
 		failpoint.Hit("raft.before-append")
 		n.pub.appending.Store(n.cfg.Clock())
-		responses, err := n.appender.process(batch)
+		var err error
+		responses, err = n.appender.process(batch)
 		n.pub.appending.Store(0)
 		if err != nil {
 			n.fail(err)
+		}
+	}, func() {
+		defer n.guard()
+		n.disk.busy = false
+		if n.disk.idle != nil {
+			n.disk.idle()
+		}
+		if n.stopped() {
 			return
 		}
 		failpoint.Hit("raft.before-respond")
 		n.deliver(batch, responses)
-	}
+		n.writeLog()
+	})
 }
 
 // deliver hands on what an appended batch results in: the responses to this node and to the peers, in order for each
@@ -266,6 +353,7 @@ func (n *Node) runAppend() {
 func (n *Node) deliver(batch, responses []*raftpb.Message) {
 	for _, m := range batch {
 		if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
+			n.applying.Add(1)
 			n.applies.put(applyJob{snap: snap})
 		}
 	}
@@ -299,10 +387,12 @@ func (n *Node) runApply() {
 				}
 				return
 			}
+			n.applying.Add(-1)
 		}
 	}
 }
 
+// apply runs on the apply goroutine, or on the loop while that has nothing to do.
 func (n *Node) apply(job applyJob) error {
 	switch {
 	case job.snap != nil:
@@ -328,7 +418,7 @@ func (n *Node) apply(job applyJob) error {
 func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
 	var cs *raftpb.ConfState
 	if err := n.do(context.Background(), func(c *core) { cs = c.applyConfChange(cc) }); err != nil {
-		return nil, err // the raft goroutine may still be writing cs
+		return nil, err // the loop may still be writing cs
 	}
 	return cs, nil
 }
@@ -347,7 +437,7 @@ func (n *Node) runStates() {
 	}
 }
 
-// do runs f on the raft goroutine and waits for it.
+// do runs f on the loop, and waits for it.
 func (n *Node) do(ctx context.Context, f func(*core)) error {
 	done := make(chan struct{})
 	n.inbox.put(input{call: func(c *core) {

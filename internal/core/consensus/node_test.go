@@ -12,9 +12,15 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/goleak"
+
+	"trireme/lab/child"
+	"trireme/lab/wan"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Main(wan.Forwarder)
+	goleak.VerifyTestMain(m)
+}
 
 func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
 	g := newGroup(t)
@@ -228,10 +234,8 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	})
 	acks := b.sentCount(raftpb.MsgAppResp)
 	b.store.setHooks(nil, nil) // a disk that claims to be well again is not believed
-	if err := b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)),
-		Term: new(uint64(99))}); !errors.Is(err, ErrStopped) {
-		t.Fatalf("Step: %v", err)
-	}
+	b.Step(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), To: new(uint64(2)), From: new(uint64(1)),
+		Term: new(uint64(99))})
 	if _, err := b.ReadIndex(within(t, 20*time.Second)); !errors.Is(err, ErrStopped) {
 		t.Fatalf("ReadIndex: %v", err)
 	}
@@ -317,7 +321,7 @@ func TestLeaseEndsBeforeAnotherCanLead(t *testing.T) {
 	}
 }
 
-// TestSlowReadsDoNotStarveHeartbeats: the raft goroutine reads from a slow disk for a follower that lags far. It must
+// TestSlowReadsDoNotStarveHeartbeats: raft reads from a slow disk for a follower that lags far. It must
 // not fill the window of what may be in flight in one go: heartbeats, and with them the lease, would wait. The test
 // counts reads between two heartbeats, some twenty, and not time: a machine that stops for a moment adds none.
 func TestSlowReadsDoNotStarveHeartbeats(t *testing.T) {
@@ -449,36 +453,6 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestStepBlocksWhileTooMuchIsReceived(t *testing.T) {
-	b := newInbox(100)
-	big := &raftpb.Message{Type: raftpb.MsgApp.Enum(), Entries: []*raftpb.Entry{{Data: make([]byte, 90)}}}
-	if !b.receive(big) {
-		t.Fatal("refused")
-	}
-	done := make(chan bool)
-	go func() { done <- b.receive(big) }()
-	if !b.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum()}) {
-		t.Fatal("a small message waits for a large one")
-	}
-	select {
-	case <-done:
-		t.Fatal("did not block")
-	case <-time.After(20 * time.Millisecond):
-	}
-	if n := len(b.take()); n != 2 {
-		t.Fatalf("took %d", n)
-	}
-	if !<-done {
-		t.Fatal("refused")
-	}
-	go func() { done <- b.receive(big) }()
-	b.end()
-	<-done // ends either way
-	if b.receive(big) {
-		t.Fatal("accepted after the end")
-	}
-}
-
 func TestQuotaIsFair(t *testing.T) {
 	q, never := newQuota(10), make(chan struct{})
 	if !q.acquire(context.Background(), never, 8) {
@@ -511,6 +485,80 @@ func TestQuotaIsFair(t *testing.T) {
 	if q.inUse() != 10 {
 		t.Fatal(q.inUse())
 	}
+}
+
+// TestQuotaOfOffers: what does not wait gets no more than the limit, and stands back while others wait.
+func TestQuotaOfOffers(t *testing.T) {
+	q, never := newQuota(100), make(chan struct{})
+	if q.take(60) != true || q.take(60) != false {
+		t.Fatal("more is taken than the limit")
+	}
+	room := 0
+	q.whenRoom(func() { room++ })
+	granted := make(chan bool)
+	go func() { granted <- q.acquire(context.Background(), never, 70) }()
+	eventually(t, "another waits", func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiters) == 1
+	})
+	q.release(60)
+	if room != 0 {
+		t.Fatal("there is room for offers while another waits")
+	}
+	q.release(60)
+	if !<-granted || room != 1 {
+		t.Fatalf("room was told %d times, want 1", room)
+	}
+	q.release(70)
+	if room != 1 {
+		t.Fatalf("room was told %d times, want 1", room)
+	}
+}
+
+// TestOffer: offers come into the log in their order, and one in another term is refused.
+func TestOffer(t *testing.T) {
+	g := newGroup(t)
+	a, _, _ := g.trio(nil)
+	term := a.Status().Term
+	refused := make(chan error, 1)
+	a.cfg.Loop.Do(func() {
+		for i := range 10 {
+			if !a.Offer(term, []byte{byte(i)}, func(err error) { t.Errorf("offer %d: %v", i, err) }) {
+				t.Errorf("no room behind offer %d", i)
+			}
+		}
+		a.Offer(term+1, []byte("other"), func(err error) { refused <- err })
+	})
+	if err := <-refused; !errors.Is(err, ErrNotLeader) {
+		t.Fatalf("refused with %v", err)
+	}
+	eventually(t, "all are applied", func() bool { return len(a.data()) == 10 })
+	for i, d := range a.data() {
+		if d != string([]byte{byte(i)}) {
+			t.Fatalf("%q is at place %d", d, i)
+		}
+	}
+}
+
+// TestHungDisk: while a leader's disk hangs it keeps its lease, and says how long the write has lasted.
+func TestHungDisk(t *testing.T) {
+	g := newGroup(t)
+	a, _, _ := g.trio(nil)
+	release := make(chan struct{})
+	a.store.setHooks(func() error { <-release; return nil }, nil)
+	if _, _, err := a.Propose(within(t, 10*time.Second), []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the write is under way", func() bool { return a.AppendingSince() != 0 })
+	term, beats := a.Status().Term, a.sentCount(raftpb.MsgHeartbeat)
+	eventually(t, "heartbeats go on", func() bool { return a.sentCount(raftpb.MsgHeartbeat) > beats+100 })
+	if st := a.Status(); st.Role != Leader || st.Term != term {
+		t.Errorf("%+v: the disk of the leader of term %d hangs", st, term)
+	}
+	close(release)
+	a.store.setHooks(nil, nil)
+	eventually(t, "the write has ended", func() bool { return a.AppendingSince() == 0 })
 }
 
 func TestIndexWaits(t *testing.T) {

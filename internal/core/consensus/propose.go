@@ -14,15 +14,16 @@ import (
 	"trireme/internal/base/mutant"
 )
 
-// proposal is one entry on its way into the log. The caller waits on done; until the raft goroutine has claimed it, the
-// caller may take it back.
+// proposal is one entry on its way into the log. The caller waits on done, and may take it back until raft has claimed
+// it; or it is told by refused.
 type proposal struct {
 	entry   *raftpb.Entry
 	change  *raftpb.ConfChangeV2 // nil for data
 	want    uint64               // the term it must be proposed in; 0 means any
 	bytes   uint64               // held in the quota
-	claimed atomic.Bool          // by the first of the raft goroutine and a caller that gave up
-	done    chan struct{}
+	claimed atomic.Bool          // by the first of raft and a caller that gave up
+	done    chan struct{}        // nil: nobody waits
+	refused func(error)          // nil: nobody is told
 
 	index, term uint64
 	err         error
@@ -30,7 +31,12 @@ type proposal struct {
 
 func (p *proposal) finish(index, term uint64, err error) {
 	p.index, p.term, p.err = index, term, err
-	close(p.done)
+	if p.done != nil {
+		close(p.done)
+	}
+	if err != nil && p.refused != nil {
+		p.refused(err)
+	}
 }
 
 // proposals follows entries from the caller to the commit index.

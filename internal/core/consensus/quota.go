@@ -11,6 +11,7 @@ type quota struct {
 	limit   uint64
 	used    uint64
 	waiters []*quotaWaiter
+	room    func() // called once bytes are within the limit
 }
 
 type quotaWaiter struct {
@@ -60,6 +61,22 @@ func (q *quota) abandon(w *quotaWaiter) bool {
 	return true
 }
 
+// take acquires without waiting, also what does not fit; more reports whether more would fit.
+func (q *quota) take(bytes uint64) (more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.used += bytes
+	return q.used < q.limit && len(q.waiters) == 0
+}
+
+// whenRoom has f called, once, when bytes are within the limit.
+func (q *quota) whenRoom(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.room = f
+	q.grant()
+}
+
 func (q *quota) release(bytes uint64) {
 	if bytes == 0 {
 		return
@@ -77,6 +94,10 @@ func (q *quota) grant() {
 		q.used += w.bytes
 		w.granted = true
 		close(w.ready)
+	}
+	if f := q.room; f != nil && q.used < q.limit && len(q.waiters) == 0 {
+		q.room = nil
+		f()
 	}
 }
 

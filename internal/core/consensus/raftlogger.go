@@ -30,7 +30,7 @@ func (r raftLogger) Warningf(f string, v ...any) { r.logf(slog.LevelWarn, f, v..
 func (r raftLogger) Error(v ...any)              { r.log(slog.LevelError, v...) }
 func (r raftLogger) Errorf(f string, v ...any)   { r.logf(slog.LevelError, f, v...) }
 
-// Raft calls these for broken invariants only; the raft goroutine recovers and calls OnFatal.
+// Raft calls these for broken invariants only; the loop's hook recovers and calls OnFatal.
 func (r raftLogger) Fatal(v ...any)            { panic(fmt.Sprint(v...)) }
 func (r raftLogger) Fatalf(f string, v ...any) { panic(fmt.Sprintf(f, v...)) }
 func (r raftLogger) Panic(v ...any)            { panic(fmt.Sprint(v...)) }

@@ -5,7 +5,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// readThrottle bounds how long one turn of the raft goroutine reads entries for peers that lag. Raft fills the whole
+// readThrottle bounds how long one turn of raft reads entries for peers that lag. Raft fills the whole
 // window of what may be in flight to a peer at once, up to MaxInflightBytes, and reads it from disk if the peer lags
 // far. Until that has ended the leader sends no heartbeat and sees no answer to one, so on a slow disk it would lose
 // its lease by its own work (S10).

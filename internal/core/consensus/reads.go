@@ -23,7 +23,7 @@ type reads struct {
 
 type readRequest struct {
 	done chan struct{}
-	gone bool // the caller gave up; only touched on the raft goroutine
+	gone bool // the caller gave up; only touched on the loop
 	// index is set before done is closed.
 	index uint64
 }

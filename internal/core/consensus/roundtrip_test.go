@@ -62,14 +62,14 @@ func (g *steps) must(err error) {
 	}
 }
 
-// turn is one turn of a voter's raft goroutine; what it sends is returned.
+// turn is one turn of raft on a voter; what it sends is returned.
 func (g *steps) turn(id uint64) []*raftpb.Message {
 	g.t.Helper()
 	g.must(g.nodes[id].Turn())
 	return g.take()
 }
 
-// write lets a voter's append goroutine write and sync what waits for it, and returns what is sent upon that.
+// write lets a voter's disk write and sync what waits for it, and returns what is sent upon that.
 func (g *steps) write(id uint64) []*raftpb.Message {
 	g.t.Helper()
 	v := g.nodes[id]
@@ -289,7 +289,7 @@ func TestEntryIsSentBeforeTheLeadersFsync(t *testing.T) {
 	g := newGroup(t)
 	lead, _, _ := g.trio(func(c *Config) { c.TickInterval = time.Hour }) // no heartbeat may make up for what was not sent
 	release := make(chan struct{})
-	t.Cleanup(func() { close(release) }) // before the group's own: it waits for the append goroutine
+	t.Cleanup(func() { close(release) }) // before the group's own: it waits for the disk
 	lead.store.setHooks(func() error { <-release; return nil }, nil)
 	index, _, err := lead.Propose(within(t, 10*time.Second), []byte("x"))
 	if err != nil {

@@ -41,7 +41,7 @@ type member struct {
 
 func (m *member) HandleRaft(msg *raftpb.Message) {
 	if n := m.node.Load(); n != nil {
-		_ = n.Step(msg)
+		n.Step(msg)
 	}
 }
 func (m *member) HandleStatus(uint64, []byte) {}
@@ -79,11 +79,6 @@ type countedLog struct {
 func (l *countedLog) Sync() error {
 	l.syncs.Add(1)
 	return l.Log.Sync()
-}
-
-func (l *countedLog) AppendSync(entries []*raftpb.Entry) error {
-	l.syncs.Add(1)
-	return l.Log.AppendSync(entries)
 }
 
 // startMember starts one on the loopback address.

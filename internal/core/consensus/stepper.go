@@ -18,9 +18,9 @@ import (
 // concurrent use.
 //
 //	inputs (Step, Propose, Tick, ...)    wait until Turn
-//	Turn                                 the raft goroutine's turn; the work that it hands on waits in two queues
-//	BeginAppend, EndAppend               the append goroutine: writes, then the sync and everything that it allows
-//	Apply                                the apply goroutine: one job
+//	Turn                                 raft's turn; the work that it hands on waits in two queues
+//	BeginAppend, EndAppend               the disk: writes, then the sync and everything that it allows
+//	Apply                                one job of those that deliver what is committed
 //
 // Callbacks of Config and of the methods are called from within Turn, EndAppend and Apply. They may call anything but
 // those three.
@@ -30,7 +30,6 @@ type Stepper struct {
 	n     *Node
 	opts  StepperOptions
 	timer *int // raft's own election timer
-	out   output
 	ticks int
 	err   error
 
@@ -97,9 +96,9 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// Step takes a message from a peer, as Node.Step. It never waits: it drops a message that would have to wait.
+// Step is Node.Step.
 func (s *Stepper) Step(m *raftpb.Message) {
-	if s.err == nil && s.n.inbox.fits(m) {
+	if s.err == nil {
 		s.n.inbox.receive(m)
 	}
 }
@@ -110,7 +109,7 @@ func (s *Stepper) Tick() { s.ticks = 1 } // a ticker that is not read keeps one 
 // Idle reports whether a Turn would find nothing to do.
 func (s *Stepper) Idle() bool { return s.ticks == 0 && s.n.inbox.idle() }
 
-// Turn does what waits for the raft goroutine.
+// Turn is raft's turn.
 func (s *Stepper) Turn() (err error) {
 	if s.err != nil {
 		return s.err
@@ -120,7 +119,7 @@ func (s *Stepper) Turn() (err error) {
 	s.ticks = 0
 	timeout := 2 * s.n.cfg.ElectionTicks // as raft is configured in newCore
 	*s.timer = timeout + s.opts.Jitter(s.n.core.state.Term, timeout)
-	if err := s.n.turn(ticked, &s.out); err != nil {
+	if err := s.n.turn(ticked); err != nil {
 		return err
 	}
 	for _, st := range s.n.states.take() {
@@ -131,7 +130,9 @@ func (s *Stepper) Turn() (err error) {
 }
 
 // WantsAppend reports whether BeginAppend would find something to do.
-func (s *Stepper) WantsAppend() bool { return s.err == nil && s.batch == nil && !s.n.appends.empty() }
+func (s *Stepper) WantsAppend() bool {
+	return s.err == nil && s.batch == nil && len(s.n.disk.waiting) > 0
+}
 
 // BeginAppend writes everything that waits to Storage and does not sync it yet, except a change of term or vote.
 func (s *Stepper) BeginAppend() (err error) {
@@ -139,9 +140,9 @@ func (s *Stepper) BeginAppend() (err error) {
 		return s.err
 	}
 	defer s.guard(&err)
-	s.batch = slices.Clone(s.n.appends.take())
+	s.batch, s.n.disk.waiting = s.n.disk.waiting, nil
 	s.n.pub.appending.Store(s.n.cfg.Clock())
-	s.responses, err = s.n.appender.begin(s.batch, false)
+	s.responses, err = s.n.appender.begin(s.batch)
 	return err
 }
 

@@ -7,21 +7,18 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Storage is the log and the vote of one member. Reading methods (raft.Storage) are called on the raft goroutine while
-// the writing ones run on the append goroutine, and SetConfState on the apply goroutine; it must allow that.
+// Storage is the log and the vote of one member. Reading methods (raft.Storage) are called on the loop while the
+// writing ones run as its job, and SetConfState on the apply goroutine; it must allow that.
 type Storage interface {
 	raft.Storage
 
 	// Append writes entries, which are consecutive and start at or below LastIndex()+1; what the log holds from the first
 	// one on is replaced. Not durable before Sync. They must be readable at once. The entries are immutable and may be
-	// kept. At most one Append, Sync, AppendSync, ResetTo or SetHardState runs at a time.
+	// kept. At most one Append, Sync, ResetTo or SetHardState runs at a time.
 	Append(entries []*raftpb.Entry) error
 
 	// Sync makes everything appended so far durable.
 	Sync() error
-
-	// AppendSync is Append and Sync in one.
-	AppendSync(entries []*raftpb.Entry) error
 
 	// SetHardState records term, vote and commit. A changed term or vote is durable when it returns; a commit index alone
 	// may be written lazily, because Raft finds it again.

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"errors"
 	"testing"
 
 	"go.etcd.io/raft/v3"
@@ -19,7 +20,7 @@ func TestCommittedChange(t *testing.T) {
 	for n, want := range []uint64{0, 0, 0, 0, 2, 2} {
 		store.MemoryStorage = raft.NewMemoryStorage()
 		if n > 0 {
-			if err := store.AppendSync(ents[:n]); err != nil {
+			if err := errors.Join(store.Append(ents[:n]), store.Sync()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -86,13 +86,6 @@ func (s *memStore) Sync() error {
 	return nil
 }
 
-func (s *memStore) AppendSync(ents []*raftpb.Entry) error {
-	if err := s.Append(ents); err != nil {
-		return err
-	}
-	return s.Sync()
-}
-
 func (s *memStore) SetHardState(hs *raftpb.HardState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

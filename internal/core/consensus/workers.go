@@ -39,16 +39,15 @@ func newAppender(cfg *Config, st *start, pub *published) *appender {
 // file does not know. Taking the last term of the batch for all of it is safe: it is as if the node had crashed before
 // the entries.
 func (a *appender) process(batch []*raftpb.Message) ([]*raftpb.Message, error) {
-	responses, err := a.begin(batch, !mutant.S2)
+	responses, err := a.begin(batch)
 	if err != nil {
 		return nil, err
 	}
 	return responses, a.end()
 }
 
-// begin is process up to the sync; with sync, entries that nothing is written after are made durable as they are
-// written.
-func (a *appender) begin(batch []*raftpb.Message, sync bool) ([]*raftpb.Message, error) {
+// begin is process up to the sync.
+func (a *appender) begin(batch []*raftpb.Message) ([]*raftpb.Message, error) {
 	if err := a.writeVote(batch); err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (a *appender) begin(batch []*raftpb.Message, sync bool) ([]*raftpb.Message,
 			responses = append(dropCovered(responses, r), r)
 		}
 	}
-	return responses, a.flush(sync)
+	return responses, a.flush()
 }
 
 // dropCovered removes from the responses the one that r makes needless: the last answer says what a follower has, and a
@@ -130,7 +129,7 @@ func (a *appender) writeVote(batch []*raftpb.Message) error {
 // while there is one write, not one for each message.
 func (a *appender) write(m *raftpb.Message) error {
 	if snap := m.GetSnapshot(); !raft.IsEmptySnap(snap) {
-		if err := a.flush(false); err != nil {
+		if err := a.flush(); err != nil {
 			return err
 		}
 		if err := a.storage.ResetTo(snap); err != nil {
@@ -151,7 +150,7 @@ func (a *appender) write(m *raftpb.Message) error {
 		return fmt.Errorf("%w: entry %d would be replaced, %d are committed", ErrInvariant, first, a.settled)
 	}
 	if first <= a.last {
-		if err := a.flush(false); err != nil {
+		if err := a.flush(); err != nil {
 			return err
 		}
 	}
@@ -164,19 +163,15 @@ func (a *appender) write(m *raftpb.Message) error {
 	return nil
 }
 
-// flush writes what waits in run and, if sync is set, makes it durable together with everything before it.
-func (a *appender) flush(sync bool) error {
+// flush writes what waits in run.
+func (a *appender) flush() error {
 	if len(a.run) == 0 {
 		return nil
 	}
-	run, appendTo := a.run, a.storage.Append
-	if sync {
-		appendTo = a.storage.AppendSync
+	if err := a.storage.Append(a.run); err != nil {
+		return fmt.Errorf("append entries %d to %d: %w", a.run[0].GetIndex(), a.last, err)
 	}
-	if err := appendTo(run); err != nil {
-		return fmt.Errorf("append entries %d to %d: %w", run[0].GetIndex(), a.last, err)
-	}
-	a.run, a.dirty = nil, !sync
+	a.run, a.dirty = nil, true
 	return nil
 }
 
@@ -217,7 +212,7 @@ type applier struct {
 	cfg       *Config
 	confIndex uint64 // membership changes up to here are in force already
 	pub       *published
-	// change puts a membership change in force on the raft goroutine; an error means that the node has stopped. Set
+	// change puts a membership change in force on the loop; an error means that the node has stopped. Set
 	// before the first use.
 	change func(raftpb.ConfChangeI) (*raftpb.ConfState, error)
 }

@@ -1,10 +1,9 @@
 package dump
 
 import (
-	"net"
-	"sync"
+	"golang.org/x/sys/unix"
 
-	"trireme/internal/base/nbio"
+	"trireme/internal/base/loop"
 	"trireme/internal/core/raftlog"
 )
 
@@ -16,11 +15,10 @@ import (
 func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
 	switch {
-	case s.closed:
-		return ErrClosed
-	case !s.attached:
-		return ErrNotAttached
 	case inc != s.cfg.Incarnation:
 		return broken(errAck, "ACK for incarnation %d, this is %d", inc, s.cfg.Incarnation)
 	case s.handed.Less(pos):
@@ -30,91 +28,62 @@ func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 	}
 	s.acked = pos
 	if s.wire != nil {
-		s.wire.send(pos)
+		s.send(pos)
 	}
 	return nil
 }
 
-// ackWriter sends positions on one connection. The packet is small and the socket nearly always has room for it, so
-// send writes it at once, without handing over to another goroutine; only what the socket does not take is left to the
-// goroutine, which then sends the newest position alone.
-type ackWriter struct {
-	cfg  *SourceConfig
-	nc   net.Conn
-	sent func()
-
-	mu     sync.Mutex
-	wake   *sync.Cond
-	packet []byte      // the packet being written
-	rest   []byte      // its unwritten end, owned by the goroutine while busy
-	busy   bool        // the goroutine has something to write
+// wire is a connection to mysqld. Source.mu guards it; only the reader on the loop reads from the socket, without it.
+type wire struct {
+	sock   *loop.Socket
+	packet []byte      // the newest one
+	rest   []byte      // of packet, that the socket did not take
 	next   raftlog.Pos // newest position, when it is newer than packet's
-	closed bool
+	failed bool        // a write has; that shows on the reading side, which reconnects
+	// await has the loop wait until the socket takes more. nil: no loop watches it.
+	await func()
 }
 
-func newAckWriter(cfg *SourceConfig, nc net.Conn, sent func()) *ackWriter {
-	w := &ackWriter{cfg: cfg, nc: nc, sent: sent}
-	w.wake = sync.NewCond(&w.mu)
-	go w.run()
-	return w
-}
-
-// send never blocks.
-func (w *ackWriter) send(pos raftlog.Pos) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+// send writes a position on the newest connection: the packet is small, and the socket nearly always has room for it.
+// What it does not take is left to the loop, and then only the newest position follows. s.mu is held.
+func (s *Source) send(pos raftlog.Pos) {
+	w := s.wire
+	switch {
+	case w.failed:
 		return
-	}
-	if w.busy {
+	case len(w.rest) > 0:
 		w.next = pos
 		return
 	}
-	w.packet = ackPacket(w.packet[:0], w.cfg, pos)
-	wrote := 0
-	if nb, ok := w.nc.(*nbio.Conn); ok {
-		wrote, _ = nb.TryWrite(w.packet) // a failure is left to the goroutine, whose write meets the same
-	}
-	if wrote == len(w.packet) {
-		w.sent()
-		return
-	}
-	w.rest, w.busy = w.packet[wrote:], true
-	w.wake.Signal()
-}
-
-// run writes what send could not.
-func (w *ackWriter) run() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for {
-		for !w.busy && !w.closed {
-			w.wake.Wait()
-		}
-		if w.closed {
-			return
-		}
-		rest := w.rest
-		w.mu.Unlock()
-		_, err := w.nc.Write(rest) // a failure shows on the reading side, which reconnects
-		w.mu.Lock()
-		if err != nil {
-			w.closed = true
-			return
-		}
-		w.sent()
-		if w.busy = w.next != (raftlog.Pos{}); w.busy {
-			w.packet = ackPacket(w.packet[:0], w.cfg, w.next)
-			w.rest, w.next = w.packet, raftlog.Pos{}
-		}
+	s.begin(w, pos)
+	if s.flush(w); len(w.rest) > 0 && w.await != nil {
+		w.await()
 	}
 }
 
-// close closes the connection too, which ends a blocked write.
-func (w *ackWriter) close() {
-	_ = w.nc.Close()
-	w.mu.Lock()
-	w.closed = true
-	w.mu.Unlock()
-	w.wake.Signal()
+func (s *Source) begin(w *wire, pos raftlog.Pos) {
+	w.packet = ackPacket(w.packet[:0], &s.cfg, pos)
+	w.rest = w.packet
+}
+
+// flush writes what the socket takes, without waiting. s.mu is held.
+func (s *Source) flush(w *wire) {
+	for len(w.rest) > 0 {
+		n, err := w.sock.Write(w.rest)
+		switch {
+		case err == unix.EAGAIN:
+			return
+		case err != nil:
+			w.failed, w.rest = true, nil
+			return
+		}
+		if w.rest = w.rest[n:]; len(w.rest) > 0 {
+			continue
+		}
+		s.stats.acks.Add(1)
+		if w.next != (raftlog.Pos{}) {
+			s.begin(w, w.next)
+			w.next = raftlog.Pos{}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package dump
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -22,7 +23,7 @@ const sysbenchGroup = 8
 func BenchmarkSource(b *testing.B) {
 	b.ReportAllocs()
 	n, ready := b.N, make(chan struct{})
-	src := attached(b, fakeMysqld(b, func(nc net.Conn, e *events) {
+	src := attach(b, fakeMysqld(b, func(nc net.Conn, e *events) {
 		_, _ = nc.Write(opening(e))
 		go hang(nc)
 		var groups [][]byte
@@ -43,35 +44,26 @@ func BenchmarkSource(b *testing.B) {
 	}))
 	<-ready
 	b.ResetTimer()
-	for got := uint64(0); got < uint64(n); got = src.Stats().Transactions {
-		p, err := src.Next(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := src.Ack(1, p.Meta.End); err != nil {
-			b.Fatal(err)
-		}
-	}
+	acknowledgeAll(b, src, n)
 	b.ReportMetric(float64(n)/float64(src.Stats().Payloads), "trx/payload")
 }
 
-// replayConn is a connection whose other side says the same block over and over, at no cost.
-type replayConn struct {
-	net.Conn
-	block []byte
-	off   int
-	burst int // bytes per read
-}
-
-func (c *replayConn) Read(b []byte) (int, error) {
-	n := copy(b[:min(len(b), c.burst)], c.block[c.off:])
-	if c.off += n; c.off == len(c.block) {
-		c.off = 0
+// acknowledgeAll runs src until n transactions have come, and acknowledges each payload at once.
+func acknowledgeAll(b *testing.B, src *Source, n int) {
+	ctx, cancel := context.WithCancel(b.Context())
+	err := src.Run(ctx, newLoop(b), func(p Payload) bool {
+		if err := src.Ack(1, p.Meta.End); err != nil {
+			b.Error(err)
+		}
+		if src.Stats().Transactions >= uint64(n) {
+			cancel()
+		}
+		return true
+	})
+	if !errors.Is(err, context.Canceled) {
+		b.Fatal(err)
 	}
-	return n, nil
 }
-func (*replayConn) SetReadDeadline(time.Time) error { return nil }
-func (*replayConn) Close() error                    { return nil }
 
 // BenchmarkSourceParse is BenchmarkSource without sockets: what the package itself costs.
 func BenchmarkSourceParse(b *testing.B) {
@@ -88,12 +80,13 @@ func BenchmarkSourceParse(b *testing.B) {
 	s.st = newStream(s.cfg.ChunkBytes + streamSlackBytes)
 	for done := 0; done < b.N; done += trxs {
 		s.settle(cutter{pos: freshStart, placed: true})
-		if err := s.st.reset(&replayConn{block: block, burst: group}, nil, time.Hour); err != nil {
-			b.Fatal(err)
-		}
-		for s.settled.lastGNO < trxs {
-			if _, err := s.scan(context.Background()); err != nil {
+		for rest := block; s.settled.lastGNO < trxs; {
+			_, ok, err := s.scan()
+			if err != nil {
 				b.Fatal(err)
+			}
+			if !ok {
+				rest = rest[s.bring(rest[:min(group, len(rest))]):]
 			}
 		}
 	}
@@ -213,7 +206,7 @@ func BenchmarkFeedTrickle(b *testing.B) {
 func BenchmarkSourcePingPong(b *testing.B) {
 	b.ReportAllocs()
 	n, ready := b.N, make(chan struct{})
-	src := attached(b, fakeMysqld(b, func(nc net.Conn, e *events) {
+	src := attach(b, fakeMysqld(b, func(nc net.Conn, e *events) {
 		_, _ = nc.Write(opening(e))
 		var trxs [][]byte
 		for range n {
@@ -233,13 +226,5 @@ func BenchmarkSourcePingPong(b *testing.B) {
 	}))
 	<-ready
 	b.ResetTimer()
-	for range n {
-		p, err := src.Next(context.Background())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := src.Ack(1, p.Meta.End); err != nil {
-			b.Fatal(err)
-		}
-	}
+	acknowledgeAll(b, src, n)
 }

@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,12 +18,12 @@ var (
 	errFeed = fmt.Errorf("%w: %w", rule.Breaks("S3", "what the log holds cannot be fed"), ErrInvariant)
 	// errAck likewise: an acknowledgement for what was not handed out.
 	errAck = fmt.Errorf("%w: %w", rule.Breaks("S1", "acknowledgement"), ErrInvariant)
-	// ErrDisconnected: the dump connection was lost and could not be resumed within ReconnectLimit. Next may be
-	// called again; it goes on trying.
+	// ErrDisconnected: the dump connection was lost and could not be resumed within ReconnectLimit. Run may be called
+	// again; it goes on trying.
 	ErrDisconnected = errors.New("dump: no dump connection to mysqld")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("dump: closed")
-	// ErrNotAttached: Next or Ack before a successful Attach.
+	// ErrNotAttached: Run or Ack before a successful Attach.
 	ErrNotAttached = errors.New("dump: not attached")
 	// ErrNotSemiSync: mysqld does not treat the connection as a semi-sync replica's, so no session would wait for an
 	// ACK.
@@ -35,4 +36,11 @@ func invariant(format string, args ...any) error { return broken(ErrInvariant, f
 
 func broken(what error, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", what, fmt.Sprintf(format, args...))
+}
+
+func contextCause(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errors.New("the dump was stopped")
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
@@ -172,7 +173,8 @@ func fakeSession(nc net.Conn, serve func(nc net.Conn, e *events)) {
 	}
 }
 
-func attached(t testing.TB, cfg SourceConfig) *Source {
+// attach makes a Source that has its FORMAT_DESCRIPTION event.
+func attach(t testing.TB, cfg SourceConfig) *Source {
 	t.Helper()
 	src := NewSource(cfg)
 	t.Cleanup(func() { src.Close() })
@@ -183,6 +185,72 @@ func attached(t testing.TB, cfg SourceConfig) *Source {
 		t.Fatal(err)
 	}
 	return src
+}
+
+// newLoop makes a loop that lasts as long as the test.
+func newLoop(t testing.TB) *loop.Loop {
+	t.Helper()
+	l, err := loop.New(time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Start()
+	t.Cleanup(func() {
+		l.Stop()
+		l.Wait()
+	})
+	return l
+}
+
+// pulled is a Source whose payloads are taken one at a time: after each one it waits for Resume.
+type pulled struct {
+	*Source
+	l        *loop.Loop
+	payloads chan Payload
+	ended    chan error
+	stop     func()
+	taken    bool
+}
+
+func pull(t testing.TB, src *Source) *pulled {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pulled{Source: src, l: newLoop(t), payloads: make(chan Payload, 1), ended: make(chan error, 1)}
+	go func() {
+		p.ended <- src.Run(ctx, p.l, func(got Payload) bool {
+			p.payloads <- got
+			return false
+		})
+	}()
+	p.stop = func() {
+		cancel()
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+		case <-time.After(20 * time.Second):
+			t.Error("Run outlives its context")
+		}
+	}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func attached(t testing.TB, cfg SourceConfig) *pulled { return pull(t, attach(t, cfg)) }
+
+// next is the next payload, or why there will be none.
+func (p *pulled) next(ctx context.Context) (Payload, error) {
+	if p.taken {
+		p.l.Do(p.Resume)
+	}
+	select {
+	case got := <-p.payloads:
+		p.taken = true
+		return got, nil
+	case err := <-p.ended:
+		p.ended <- err
+		return Payload{}, err
+	case <-ctx.Done():
+		return Payload{}, ctx.Err()
+	}
 }
 
 // hang keeps a fake dump open until the other side closes it, discarding ACKs.
@@ -254,7 +322,7 @@ func TestSourceRefusesBrokenStreams(t *testing.T) {
 			}))
 			var err error
 			for err == nil {
-				_, err = src.Next(limit(t, 10*time.Second))
+				_, err = src.next(limit(t, 10*time.Second))
 			}
 			if !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v, want ErrInvariant with %q", err, test.want)
@@ -291,7 +359,7 @@ func TestSourceReconnectsAfterAnError(t *testing.T) {
 		hang(nc)
 	}))
 	for gno := int64(1); gno <= 2; gno++ {
-		p, err := src.Next(limit(t, 10*time.Second))
+		p, err := src.next(limit(t, 10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +390,7 @@ func TestSourceWaitsForCommitGroup(t *testing.T) {
 	}))
 	var sizes []int64
 	for total := int64(0); total < 11; {
-		p, err := src.Next(limit(t, 10*time.Second))
+		p, err := src.next(limit(t, 10*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,17 +412,27 @@ func TestClosedSourceIsForgotten(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context()) // a context that ends after the test
 	defer cancel()
+	l := newLoop(t)
 	var gone atomic.Bool
 	func() {
 		src := NewSource(cfg)
 		if _, err := src.Attach(limit(t, 10*time.Second), freshStart); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := src.Next(ctx); err != nil {
-			t.Fatal(err)
-		}
+		got := make(chan struct{}, 1)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- src.Run(ctx, l, func(Payload) bool {
+				got <- struct{}{}
+				return true
+			})
+		}()
+		<-got
 		runtime.AddCleanup(src, func(struct{}) { gone.Store(true) }, struct{}{})
 		if err := src.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, ErrClosed) {
 			t.Fatal(err)
 		}
 	}()
@@ -398,7 +476,7 @@ func TestAckNeverBlocks(t *testing.T) {
 		newest <- pos
 	}))
 	for done := int64(0); done < count; {
-		p, err := src.Next(limit(t, 20*time.Second))
+		p, err := src.next(limit(t, 20*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

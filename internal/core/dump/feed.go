@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/nbio"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
@@ -17,7 +18,7 @@ import (
 )
 
 // Log is the part of the raft log that a feed reads. Nothing above the commit index is ever asked for or may be given
-// (S3). All methods but Committed are called from one goroutine at a time.
+// (S3). All methods but Committed are called by one goroutine at a time.
 type Log interface {
 	// FirstIndex is the lowest index that Read can give.
 	FirstIndex() uint64
@@ -62,6 +63,10 @@ type FeedConfig struct {
 	Appliers int
 	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
 	MaxPacket int
+	// Loop, when set, is the one on which entries are committed: it sends them itself, as long as nothing has to wait.
+	// Cached gives it entries as Log.Read does, without reading from disk; there may be none.
+	Loop   *loop.Loop
+	Cached func(from, to uint64, maxBytes int) []Entry
 	// Report, when set, is told what stops a feed permanently: ErrPurged (this node must be seeded), raftlog.ErrCorrupt
 	// (it cannot be fed) and ErrInvariant (it must be fenced). It must not block.
 	Report func(error)
@@ -79,7 +84,8 @@ type Gate interface {
 	// Begin tells that a receiver begins that has these transactions. The set is not to be changed.
 	Begin(has gtid.Set)
 	// Pass is asked about each transaction that the receiver lacks, in log order, until wait is 0: then the transaction
-	// is sent. Otherwise it is asked again after wait, or when changed is closed.
+	// is sent. Otherwise it is asked again after wait, or when changed is closed. It may be asked once more about those
+	// that it let pass: they still pass.
 	Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{})
 }
 
@@ -148,6 +154,9 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true,
 		gate: cfg.Gate, void: cfg.Void,
 		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
+	if cfg.Loop != nil {
+		f.server.loan = newLoan(cfg.Loop, cfg.Cached)
+	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.tasks.Add(1)
 	go f.accept()

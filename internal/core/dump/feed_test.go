@@ -301,6 +301,7 @@ func TestSourceCloseLeavesNothing(t *testing.T) {
 		_, _ = nc.Write(opening(e))
 		hang(nc)
 	})
+	l := newLoop(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	src := NewSource(cfg)
 	if err := src.Prepare(limit(t, 10*time.Second)); err != nil {
@@ -311,8 +312,7 @@ func TestSourceCloseLeavesNothing(t *testing.T) {
 	}
 	next := make(chan error, 1)
 	go func() {
-		_, err := src.Next(t.Context())
-		next <- err
+		next <- src.Run(t.Context(), l, func(Payload) bool { return true })
 	}()
 	src.Close()
 	if err := <-next; !errors.Is(err, ErrClosed) {

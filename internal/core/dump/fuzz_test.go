@@ -20,40 +20,38 @@ import (
 	"trireme/lab/heap"
 )
 
-// pieces is a connection whose other side says b in pieces of the given sizes, and is then gone.
-type pieces struct {
-	net.Conn
-	b    []byte
-	size func() int
+// bring has s read of b what it has space for.
+func (s *Source) bring(b []byte) int {
+	s.b.shift(s.st.compact())
+	n := copy(s.st.space(), b)
+	s.st.came(n)
+	return n
 }
 
-func (c *pieces) Read(b []byte) (int, error) {
-	n := copy(b[:min(len(b), c.size())], c.b)
-	c.b = c.b[n:]
-	if n == 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
-func (*pieces) SetReadDeadline(time.Time) error { return nil }
-func (*pieces) Close() error                    { return nil }
-
-// scanAll runs a Source over a stream from {1, 4}, and returns what it handed out and why it ended.
+// scanAll runs a Source over a stream from {1, 4} that comes in pieces of the given sizes and is then lost, and returns
+// what it handed out and why it ended.
 func scanAll(stream []byte, chunkBytes, bufBytes int, size func() int) ([]Payload, error) {
 	s := NewSource(SourceConfig{Node: 1, Incarnation: 1, ServerUUID: fakeUUID, ChunkBytes: chunkBytes})
 	s.st = newStream(bufBytes)
 	s.settle(cutter{pos: freshStart, placed: true})
 	s.b.cutter.placed = false
-	if err := s.st.reset(&pieces{b: stream, size: size}, nil, time.Hour); err != nil {
-		return nil, err
-	}
 	var all []Payload
 	for {
-		p, err := s.scan(context.Background())
-		if err != nil {
+		p, ok, err := s.scan()
+		switch {
+		case err != nil:
 			return all, err
+		case ok:
+			all = append(all, p)
+		case len(stream) == 0:
+			return all, errLost
+		default:
+			n := s.bring(stream[:min(size(), len(stream))])
+			if n == 0 {
+				return all, errors.New("there is no space and no payload")
+			}
+			stream = stream[n:]
 		}
-		all = append(all, p)
 	}
 }
 

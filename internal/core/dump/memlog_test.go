@@ -17,7 +17,8 @@ type memLog struct {
 	entries   []Entry
 	gone      []Entry // below first
 	committed uint64
-	held      bool // nothing more becomes committed but by setCommitted
+	held      bool   // nothing more becomes committed but by setCommitted
+	wake      func() // the loop of a feed; nil: none
 }
 
 func newMemLog() *memLog { return &memLog{first: 1, changed: make(chan struct{})} }
@@ -32,6 +33,9 @@ func (l *memLog) append(term uint64, data []byte, commit bool) uint64 {
 		l.committed = index
 		close(l.changed)
 		l.changed = make(chan struct{})
+		if l.wake != nil {
+			l.wake()
+		}
 	}
 	return index
 }
@@ -48,6 +52,9 @@ func (l *memLog) setCommitted(index uint64) {
 	l.committed = index
 	close(l.changed)
 	l.changed = make(chan struct{})
+	if l.wake != nil {
+		l.wake()
+	}
 }
 
 // purge drops everything below index.
@@ -102,6 +109,18 @@ func (l *memLog) Read(_ context.Context, from, to uint64, maxBytes int) ([]Entry
 		n++
 	}
 	return l.entries[lo : lo+n : lo+n], nil
+}
+
+// cached is FeedConfig.Cached: all is in memory, and no more than maxBytes are given but of a single entry.
+func (l *memLog) cached(from, to uint64, maxBytes int) []Entry {
+	es, _ := l.Read(context.Background(), from, to, maxBytes)
+	size := 0
+	for i, e := range es {
+		if size += len(e.Data); size > maxBytes && i > 0 {
+			return es[:i]
+		}
+	}
+	return es
 }
 
 func (l *memLog) SeekGTID(set gtid.Set) (index uint64, fde []byte, err error) {

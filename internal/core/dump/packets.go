@@ -2,10 +2,8 @@ package dump
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 
 	"trireme/internal/mysql/mysqlwire"
 )
@@ -35,8 +33,4 @@ func framingError(payload []byte) error {
 		return ErrNotSemiSync
 	}
 	return fmt.Errorf("dump stream: event and packet of %d bytes disagree: %w", len(payload), mysqlwire.ErrMalformed)
-}
-
-func asTimeout(err error, into *net.Error) bool {
-	return errors.As(err, into) && (*into).Timeout()
 }

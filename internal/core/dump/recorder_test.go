@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
@@ -19,7 +20,8 @@ import (
 type recorder struct {
 	t    *testing.T
 	src  *Source
-	stop context.CancelFunc
+	l    *loop.Loop
+	stop func()
 	done chan error
 
 	mu       sync.Mutex
@@ -85,19 +87,17 @@ func record(t *testing.T, src *Source, from raftlog.Pos) *recorder {
 }
 
 func (r *recorder) start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	r.stop = cancel
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r.stop = func() { cancel(nil) }
+	r.l = newLoop(r.t)
 	go func() {
-		for {
-			p, err := r.src.Next(ctx)
-			if err == nil {
-				err = r.take(p)
-			}
+		r.done <- r.src.Run(ctx, r.l, func(p Payload) bool {
+			err := r.take(p)
 			if err != nil {
-				r.done <- err
-				return
+				cancel(err)
 			}
-		}
+			return err == nil
+		})
 	}()
 }
 
@@ -107,10 +107,10 @@ func (r *recorder) finish() {
 	case err := <-r.done:
 		r.done <- err
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClosed) {
-			r.t.Errorf("Next: %v", err)
+			r.t.Errorf("Run: %v", err)
 		}
 	case <-time.After(20 * time.Second):
-		r.t.Error("Next outlives its context")
+		r.t.Error("Run outlives its context")
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"math"
 	"net"
 
-	"trireme/internal/base/nbio"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
@@ -76,11 +75,7 @@ func (s *session) startDump(ctx context.Context, cfg *SourceConfig, pos raftlog.
 	if err := s.client.WriteCommand(command, argument); err != nil {
 		return nil, nil, fmt.Errorf("start dump from %v: %w", pos, err)
 	}
-	nc, rest, err := s.client.Detach()
-	if err != nil {
-		return nil, nil, err
-	}
-	return nbio.Wrap(nc), rest, nil
+	return s.client.Detach()
 }
 
 // dumpCommand encodes COM_BINLOG_DUMP: position u32, flags u16, server id u32, file name. Its position ends at 4 GiB;

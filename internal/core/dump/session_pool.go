@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"trireme/internal/base/poll"
 )
 
 // sessionPool holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them
@@ -144,10 +146,7 @@ func (k *sessionPool) fill() {
 			k.logger.Warn("no spare connection to mysqld yet", "err", err)
 			reported = true
 		}
-		select {
-		case <-k.ctx.Done():
-		case <-time.After(reopenPause):
-		}
+		_ = poll.Pause(k.ctx, reopenPause)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 )
@@ -38,7 +39,7 @@ type SourceConfig struct {
 	// statement succeeds as soon as that statement has its ACK, and because each login given up holds a thread of
 	// mysqld until then. The time of callers is limited by their own contexts and by ReconnectLimit.
 	LoginLimit time.Duration
-	// ReconnectLimit bounds the attempts to resume a lost stream within one call of Next; 10 s by default.
+	// ReconnectLimit bounds the attempts to resume a lost stream; 10 s by default.
 	ReconnectLimit time.Duration
 	// ChunkBytes is how many bytes of events a payload holds at most, unless one event is larger; 1 MiB by default.
 	ChunkBytes int
@@ -70,7 +71,7 @@ type Source struct {
 	cfg  SourceConfig
 	pool *sessionPool
 
-	// Owned by the goroutine that calls Attach and Next.
+	// Owned by the loop while a reader runs there, else by the goroutine in Attach or Run.
 	cut     cutterConfig
 	st      *stream
 	b       batch
@@ -82,17 +83,17 @@ type Source struct {
 	fresh       bool // it has brought nothing yet
 	groupWaited bool // the rest of a commit group did not come within groupLimit
 	lostSince   time.Time
-	boundTo     <-chan struct{} // what bind was given last; nil: nothing, or what never ends
+
+	reader *reader // of the connection, on the loop; nil: none is read
 
 	mu       sync.Mutex
-	unbind   func() bool
 	attached bool
 	closed   bool
-	handed   raftlog.Pos  // end of what was handed out
-	acked    raftlog.Pos  // newest position given to Ack, or where the stream began
-	wire     *ackWriter   // of the newest connection, perhaps a lost one; nil before the first
-	retired  []*ackWriter // of connections before it, to be closed
-	binding  uint64       // counts bind, so that a context which ends late touches nothing
+	running  bool        // Run closes the connections
+	handed   raftlog.Pos // end of what was handed out
+	acked    raftlog.Pos // newest position given to Ack, or where the stream began
+	wire     *wire       // the newest connection, perhaps a lost one; nil before the first
+	retired  []*wire     // connections before it, to be closed
 
 	stats struct {
 		payloads, transactions, bytes, acks, reconnects, skipped atomic.Uint64
@@ -159,20 +160,126 @@ func (s *Source) Attach(ctx context.Context, from raftlog.Pos) (fde []byte, err 
 		s.st = newStream(s.cfg.ChunkBytes + streamSlackBytes)
 	}
 	s.settled = cutter{pos: from, placed: true, midway: from != raftlog.Pos{File: 1, Off: firstOffset}}
-	if err := s.connect(ctx, time.Now().Add(s.cfg.ReconnectLimit)); err != nil {
+	if err := s.attach(ctx); err != nil {
 		return nil, fmt.Errorf("attach to mysqld at %v: %w", from, err)
 	}
-	err = s.readFDE(ctx)
-	s.release()
+	s.cfg.Logger.Info("reading the binary log", "from", from.String(), "incarnation", s.cfg.Incarnation)
+	return append([]byte(nil), s.cut.fde...), nil
+}
+
+func (s *Source) attach(ctx context.Context) error {
+	ctx, end := s.untilClosed(ctx)
+	defer end()
+	nc, from, err := s.connect(ctx, time.Now().Add(s.cfg.ReconnectLimit))
 	if err != nil {
-		s.disconnect()
-		return nil, fmt.Errorf("attach to mysqld at %v: %w", from, err)
+		return err
+	}
+	if err := s.readFDE(ctx, nc); err != nil {
+		_ = nc.Close()
+		return err
+	}
+	if err := s.install(nc, from); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	s.attached = true
 	s.mu.Unlock()
-	s.cfg.Logger.Info("reading the binary log", "from", from.String(), "incarnation", s.cfg.Incarnation)
-	return append([]byte(nil), s.cut.fde...), nil
+	return nil
+}
+
+// Run hands payloads to take, on loop l, in order, until the stream has ended, and says why: ctx's cause, ErrClosed,
+// ErrNotAttached, ErrDisconnected, or an error that wraps ErrInvariant. It waits; what waits for mysqld to log in and
+// to resume a lost connection does so in its goroutine. The loop has to run until it returns.
+//
+// take must not wait. After it has returned false nothing is read until Resume, which it may call itself. After ctx's
+// end and ErrDisconnected Run may be called again, and goes on where it was; the connection stays open for Ack.
+func (s *Source) Run(ctx context.Context, l *loop.Loop, take func(Payload) (more bool)) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	ctx, end := s.untilClosed(ctx)
+	defer end()
+	for ctx.Err() == nil {
+		if s.lost {
+			if err := s.resume(ctx); err != nil {
+				return err
+			}
+		}
+		err := s.read(ctx, l, take)
+		if err == nil {
+			break
+		}
+		s.lost = true
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errLost):
+			s.cfg.Logger.Warn("lost the dump connection to mysqld", "err", err, "handed_out", s.settled.pos.String())
+		default:
+			s.mu.Lock()
+			s.disconnect()
+			s.mu.Unlock()
+			return asInvariant(err)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// read has the loop read the connection until it is lost, broken, or ctx has ended: nil.
+func (s *Source) read(ctx context.Context, l *loop.Loop, take func(Payload) bool) error {
+	r := &reader{s: s, w: s.wire, l: l, take: take, ended: make(chan error, 1)}
+	l.Do(r.begin)
+	select {
+	case err := <-r.ended:
+		return err
+	case <-ctx.Done():
+		l.Do(func() { r.end(nil) })
+		return <-r.ended
+	}
+}
+
+// Resume has payloads handed out again after take has returned false. It is called on the loop.
+func (s *Source) Resume() {
+	if r := s.reader; r != nil && r.full {
+		r.resume()
+	}
+}
+
+func (s *Source) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	s.running = true
+	return nil
+}
+
+// usable: s.mu is held.
+func (s *Source) usable() error {
+	switch {
+	case s.closed:
+		return ErrClosed
+	case !s.attached:
+		return ErrNotAttached
+	}
+	return nil
+}
+
+func (s *Source) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running = false; s.closed {
+		s.disconnect()
+	}
+}
+
+// asInvariant: whatever is neither a lost connection nor the caller's doing means that the stream cannot be trusted.
+func asInvariant(err error) error {
+	if errors.Is(err, ErrInvariant) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrInvariant, err)
 }
 
 // Position returns the end of what was handed out.
@@ -197,18 +304,15 @@ func (s *Source) Stats() SourceStats {
 	}
 }
 
-// Close ends the stream and the spare; Next returns ErrClosed. Waiting commits stay waiting.
+// Close ends the stream and the spare; Run returns ErrClosed. Waiting commits stay waiting. It waits for an attempt to
+// log in to end, and is not for the loop.
 func (s *Source) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	s.forget()
-	wire := s.wire
-	s.wire = nil
-	s.mu.Unlock()
-	s.retire()
-	if wire != nil {
-		wire.close()
+	if !s.running {
+		s.disconnect()
 	}
+	s.mu.Unlock()
 	s.pool.close()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -41,13 +42,13 @@ func newSourceFor(t *testing.T, s *testServer, incarnation uint64, cfg SourceCon
 	return src
 }
 
-// breakConnection makes the Source lose its dump connection: its next read fails.
-func (s *Source) breakConnection() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wire != nil {
-		_ = s.wire.nc.SetReadDeadline(time.Unix(1, 0))
-	}
+// breakConnection makes the Source lose the dump connection that is read; mysqld does not notice.
+func (r *recorder) breakConnection() {
+	r.l.Do(func() {
+		if reader := r.src.reader; reader != nil {
+			reader.end(lost(io.EOF))
+		}
+	})
 }
 
 // killDump makes mysqld end the dump.
@@ -115,7 +116,7 @@ func TestSourceCommitsWaitForAck(t *testing.T) {
 
 	// mysqld takes the start of a dump as an ACK, so neither a reconnect may release the waiter.
 	before := src.Stats().Reconnects
-	src.breakConnection()
+	r.breakConnection()
 	eventually(t, 10*time.Second, "reconnect", func() bool { return src.Stats().Reconnects > before })
 	stillWaits(t, held, 300*time.Millisecond, "INSERT, after a reconnect")
 	r.release()
@@ -125,7 +126,7 @@ func TestSourceCommitsWaitForAck(t *testing.T) {
 	r.setHold(true)
 	held = s.run("INSERT INTO d.t VALUES (3, 3)")
 	eventually(t, 10*time.Second, "payload", func() bool { return r.transactions() == 5 })
-	src.breakConnection()
+	r.breakConnection()
 	r.release()
 	arrives(t, held, "INSERT, acknowledged without a connection")
 }
@@ -152,7 +153,7 @@ func TestSourceRefusesForeignAcks(t *testing.T) {
 	r.stop()
 	<-r.done
 	src.Close()
-	if _, err := src.Next(context.Background()); !errors.Is(err, ErrClosed) {
+	if err := src.Run(t.Context(), r.l, nil); !errors.Is(err, ErrClosed) {
 		t.Fatalf("got %v, want ErrClosed", err)
 	}
 	if err := src.Ack(1, pos); !errors.Is(err, ErrClosed) {
@@ -223,7 +224,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 		if i%10 == 9 {
 			s.killDump()
 		} else {
-			src.breakConnection()
+			r.breakConnection()
 		}
 		eventually(t, 15*time.Second, fmt.Sprintf("reconnect %d", i), func() bool { return src.Stats().Reconnects > before })
 		eventually(t, 15*time.Second, fmt.Sprintf("commits after reconnect %d", i),
@@ -259,7 +260,7 @@ func TestSourceSpareCuresHangingLogin(t *testing.T) {
 	}
 	before := src.Stats().Reconnects
 	start := time.Now()
-	src.breakConnection()
+	r.breakConnection()
 	eventually(t, 5*time.Second, "reconnect over the spare", func() bool { return src.Stats().Reconnects > before })
 	t.Logf("spare took over after %v", time.Since(start))
 	stillWaits(t, held, 200*time.Millisecond, "CREATE USER")
@@ -299,7 +300,7 @@ func TestSourceLargeTransactions(t *testing.T) {
 	r.hold = true // all of it is read again, from its start
 	r.sink = func(Payload) {
 		if n := len(r.payloads) - first; n == 3 || n == 9 {
-			src.breakConnection()
+			r.breakConnection()
 		}
 	}
 	r.mu.Unlock()
@@ -355,7 +356,7 @@ func TestSourceRotationAndKinds(t *testing.T) {
 	for i := range 5 {
 		target := raftlog.Pos{File: uint32(2 * (i + 1)), Off: 4}
 		eventually(t, 30*time.Second, "rotation", func() bool { return target.Less(src.Position()) })
-		src.breakConnection()
+		r.breakConnection()
 	}
 	w.finish(t)
 	conn, err := s.DB.Conn(limit(t, 5*time.Second))
@@ -384,10 +385,10 @@ func TestSourceRotationAndKinds(t *testing.T) {
 		s.Exec("FLUSH BINARY LOGS")
 	}
 	s.Exec("CREATE TABLE d.y (id INT PRIMARY KEY)")
-	src.breakConnection()
+	r.breakConnection()
 	s.Exec("FLUSH BINARY LOGS")
 	s.Exec("FLUSH BINARY LOGS")
-	src.breakConnection()
+	r.breakConnection()
 	s.Exec("DROP TABLE d.y")
 	var executed string
 	s.Row("SELECT @@GLOBAL.gtid_executed", &executed)
@@ -405,13 +406,15 @@ func TestSourceBackpressure(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { _, err := src.Next(ctx); ended <- err }()
+	l := newLoop(t)
+	go func() { ended <- src.Run(ctx, l, nil) }()
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v, want context.Canceled", err)
 	}
 	done := s.run("CREATE DATABASE d")
-	p, err := src.Next(limit(t, 10*time.Second))
+	again := pull(t, src)
+	p, err := again.next(limit(t, 10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,9 +422,10 @@ func TestSourceBackpressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrives(t, done, "CREATE DATABASE")
+	again.stop()
 	s.Kill()
 	src.cfg.ReconnectLimit = 300 * time.Millisecond
-	if _, err := src.Next(limit(t, 10*time.Second)); !errors.Is(err, ErrDisconnected) {
+	if err := src.Run(limit(t, 10*time.Second), l, nil); !errors.Is(err, ErrDisconnected) {
 		t.Fatalf("got %v, want ErrDisconnected", err)
 	}
 }

@@ -54,33 +54,18 @@ func (x *Stepper) Event(event []byte, needAck bool) error {
 	return nil
 }
 
-// Next is Source.Next when it does not wait: ok is false while more events are needed. waited says that the rest of a
-// commit group did not come in time. Every error means that the stream is broken.
+// Next is the next payload; ok is false while more events are needed. waited says that the rest of a commit group did
+// not come in time. Every error means that the stream is broken.
 func (x *Stepper) Next(waited bool) (p Payload, ok bool, err error) {
 	s := x.s
 	s.groupWaited = waited
-	for {
-		event, needAck, found, err := s.st.next()
-		switch {
-		case err != nil:
-			return p, false, asInvariant(err)
-		case found == stepPartial && s.cutNow():
-			p = s.takeCut()
-			s.hand(&p)
-			return p, true, nil
-		case found != stepEvent:
-			return p, false, nil
-		}
-		ready, err := s.take(event, needAck)
-		if err != nil {
-			return p, false, asInvariant(err)
-		}
-		if ready {
-			p = s.takeAny()
-			s.hand(&p)
-			return p, true, nil
-		}
+	if p, ok, err = s.scan(); err != nil {
+		return p, false, asInvariant(err)
 	}
+	if ok {
+		s.hand(&p)
+	}
+	return p, ok, nil
 }
 
 // FDE is the incarnation's FORMAT_DESCRIPTION event, for its barrier; nil before the dump has brought it.

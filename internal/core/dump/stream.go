@@ -3,8 +3,6 @@ package dump
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
-	"time"
 
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/mysqlwire"
@@ -18,47 +16,58 @@ const (
 	eventOffset = mysqlwire.HeaderLen + prefixLen
 )
 
-// stream parses the packets of a dump connection in place, in one fixed buffer. Packet sequence numbers are checked
-// only inside an event of several packets: mysqld restarts them whenever it has read an ACK.
+// stream parses the packets of a dump connection in place, in one fixed buffer. Its caller reads into space. Packet
+// sequence numbers are checked only inside an event of several packets: mysqld restarts them whenever it has read an
+// ACK.
 //
 //	buf  0 ...... kept ...... scan ...... filled ...... len(buf)
 //	              |           |           end of what was received
 //	              |           next packet to look at
 //	              first byte that is still needed
 type stream struct {
-	nc     net.Conn
 	buf    []byte
 	kept   int
 	scan   int
 	filled int
+	large  *large // an event that is read past the buffer; nil: none
+}
 
-	silenceLimit time.Duration
-	deadline     time.Time // the read deadline in force
+// large is an event that does not fit the buffer. It is read straight into the payload that it becomes.
+type large struct {
+	data []byte // room for a meta, then the event
+	rest []byte // of data: what has not come yet
+	left int    // bytes of the present packet that have not come yet
+	seq  byte   // of that packet
+	more bool   // another packet follows it
 }
 
 // step is what stream.next found.
 type step uint8
 
 const (
-	stepEvent   step = iota // one whole event
-	stepPartial             // fill first
-	stepLarge               // an event that never fits the buffer: readLarge
+	stepEvent    step = iota // one whole event
+	stepPartial              // more has to be read first
+	stepLarge                // the beginning of an event that never fits the buffer: begin
+	stepLargeEnd             // the large event has come, in stream.large
 )
 
 func newStream(bufBytes int) *stream { return &stream{buf: make([]byte, bufBytes)} }
 
 // reset starts on a new connection of which rest has been read already.
-func (st *stream) reset(nc net.Conn, rest []byte, silenceLimit time.Duration) error {
+func (st *stream) reset(rest []byte) error {
 	if len(rest) > len(st.buf) {
 		return fmt.Errorf("dump: %d bytes ahead of the stream", len(rest))
 	}
-	st.nc, st.kept, st.scan, st.filled = nc, 0, 0, copy(st.buf, rest)
-	st.silenceLimit, st.deadline = silenceLimit, time.Time{}
+	st.kept, st.scan, st.filled, st.large = 0, 0, copy(st.buf, rest), nil
 	return nil
 }
 
-// next looks at the packet at scan. The event lies in buf until the next fill. ERR and EOF packets are errors.
+// next looks at the packet at scan. The event lies in buf until more is read. ERR and EOF packets are errors.
 func (st *stream) next() (event []byte, needAck bool, found step, err error) {
+	if st.large != nil {
+		found, err = st.goOn()
+		return nil, false, found, err
+	}
 	b := st.buf[st.scan:st.filled]
 	if len(b) < mysqlwire.HeaderLen+1 {
 		return nil, false, stepPartial, nil
@@ -66,6 +75,9 @@ func (st *stream) next() (event []byte, needAck bool, found step, err error) {
 	length, _ := mysqlwire.ParseHeader(b)
 	// Only a packet that carries an event may be long; everything else is read whole first.
 	if b[mysqlwire.HeaderLen] == 0 && (length == mysqlwire.MaxPayload || mysqlwire.HeaderLen+length > len(st.buf)) {
+		if len(b) < eventOffset+binlog.HeaderLen {
+			return nil, false, stepPartial, nil
+		}
 		return nil, false, stepLarge, nil
 	}
 	if len(b) < mysqlwire.HeaderLen+length {
@@ -88,10 +100,10 @@ func (st *stream) accept(event []byte) { st.scan += eventOffset + len(event) }
 // offset is where the event that next has returned begins in buf.
 func (st *stream) offset() int { return st.scan + eventOffset }
 
-// full reports that fill could not read another byte.
+// full reports that there is no space, and compact will make none.
 func (st *stream) full() bool { return st.kept == 0 && st.filled == len(st.buf) }
 
-// compactBelow is the free space from which fill moves what is kept to the front, bytes.
+// compactBelow is the free space from which compact moves what is kept to the front, bytes.
 const compactBelow = 64 << 10
 
 // compact makes room at the end and returns by how much offsets have moved down.
@@ -110,120 +122,79 @@ func (st *stream) compact() (moved int) {
 	return moved
 }
 
-// fill reads once, blocking. The caller has made room with compact.
-func (st *stream) fill() error {
-	if err := st.extendDeadline(); err != nil {
-		return err
+// space is where what is read next belongs. compact comes before it, and came after it.
+func (st *stream) space() []byte {
+	if g := st.large; g != nil && g.left > 0 {
+		return g.rest[:g.left]
 	}
-	n, err := st.nc.Read(st.buf[st.filled:])
+	return st.buf[st.filled:]
+}
+
+// came notes that n bytes were read into space.
+func (st *stream) came(n int) {
+	if g := st.large; g != nil && g.left > 0 {
+		g.took(n)
+		return
+	}
 	st.filled += n
-	if n > 0 {
-		return nil
-	}
-	return lost(err)
 }
 
-// fillWithin is fill with a limit of its own; timedOut is true when nothing came in that time.
-func (st *stream) fillWithin(d time.Duration) (timedOut bool, err error) {
-	if err := st.nc.SetReadDeadline(time.Now().Add(d)); err != nil {
-		return false, lost(err)
-	}
-	st.deadline = time.Time{} // fill sets its own again
-	n, err := st.nc.Read(st.buf[st.filled:])
-	st.filled += n
-	if n > 0 {
-		return false, nil
-	}
-	var ne net.Error
-	if asTimeout(err, &ne) {
-		return true, nil
-	}
-	return false, lost(err)
-}
-
-// extendDeadline keeps the read deadline between one half and one silenceLimit away, so that it is not set at
-// every read.
-func (st *stream) extendDeadline() error {
-	now := time.Now()
-	if st.deadline.Sub(now) > st.silenceLimit/2 {
-		return nil
-	}
-	st.deadline = now.Add(st.silenceLimit)
-	if err := st.nc.SetReadDeadline(st.deadline); err != nil {
-		return lost(err)
-	}
-	return nil
-}
-
-// largeHead waits until the header of the large event at scan is there and returns the event's size in bytes.
-func (st *stream) largeHead() (size int, err error) {
-	for st.filled-st.scan < eventOffset+binlog.HeaderLen {
-		st.compact()
-		if err := st.fill(); err != nil {
-			return 0, err
-		}
-	}
+// begin reads the header of the large event at scan and takes the memory for the event.
+func (st *stream) begin() error {
 	payload := st.buf[st.scan+mysqlwire.HeaderLen : st.filled]
 	h, err := binlog.ParseHeader(payload[prefixLen:])
 	if err != nil || payload[1] != semiSyncMagic {
-		return 0, framingError(payload)
+		return framingError(payload)
 	}
 	// The packet's length bears the event's size out before memory is taken for it.
-	packet, _ := mysqlwire.ParseHeader(st.buf[st.scan:])
-	size = int(h.EventSize)
-	if piece := packet - prefixLen; size < piece || size > piece && packet != mysqlwire.MaxPayload {
-		return 0, framingError(payload)
+	packet, seq := mysqlwire.ParseHeader(st.buf[st.scan:])
+	size, piece := int(h.EventSize), packet-prefixLen
+	if size < piece || size > piece && packet != mysqlwire.MaxPayload {
+		return framingError(payload)
 	}
-	return size, nil
-}
-
-// readLarge reads the event at scan into event, whose length largeHead gave, and consumes it.
-func (st *stream) readLarge(event []byte) (needAck bool, err error) {
-	left, seq := mysqlwire.ParseHeader(st.buf[st.scan:])
-	needAck = st.buf[st.scan+mysqlwire.HeaderLen+2]&1 != 0
-	more := left == mysqlwire.MaxPayload
-	left -= prefixLen
+	data := make([]byte, largeHeadroom+size)
+	st.large = &large{data: data, rest: data[largeHeadroom:], left: piece, seq: seq, more: packet == mysqlwire.MaxPayload}
 	st.scan += eventOffset
-	for {
-		n := min(left, len(event))
-		if err := st.readInto(event[:n]); err != nil {
-			return false, err
-		}
-		event, left = event[n:], left-n
-		if !more || left > 0 {
-			break
-		}
-		var head [mysqlwire.HeaderLen]byte
-		if err := st.readInto(head[:]); err != nil {
-			return false, err
-		}
-		var next byte
-		if left, next = mysqlwire.ParseHeader(head[:]); next != seq+1 {
-			return false, fmt.Errorf("dump stream: packet %d follows %d inside an event: %w", next, seq, mysqlwire.ErrSequence)
-		}
-		seq, more = next, left == mysqlwire.MaxPayload
-	}
-	if left != 0 || len(event) != 0 {
-		return false, fmt.Errorf("dump stream: packets and event disagree by %d and %d bytes: %w", left, len(event),
-			mysqlwire.ErrMalformed)
-	}
-	st.kept = st.scan
-	return needAck, nil
+	return nil
 }
 
-// readInto takes what is buffered and reads the rest straight from the connection.
-func (st *stream) readInto(b []byte) error {
-	n := copy(b, st.buf[st.scan:st.filled])
-	st.scan += n
-	for n < len(b) {
-		if err := st.extendDeadline(); err != nil {
-			return err
+// goOn carries the large event on with what the buffer holds.
+func (st *stream) goOn() (step, error) {
+	g := st.large
+	for {
+		n := copy(g.rest[:g.left], st.buf[st.scan:st.filled])
+		g.took(n)
+		st.scan += n
+		st.kept = st.scan
+		switch {
+		case g.left > 0:
+			return stepPartial, nil
+		case !g.more:
+			return stepLargeEnd, nil
+		case st.filled-st.scan < mysqlwire.HeaderLen:
+			return stepPartial, nil
 		}
-		m, err := st.nc.Read(b[n:])
-		n += m
-		if m == 0 {
-			return lost(err)
+		if err := g.packet(mysqlwire.ParseHeader(st.buf[st.scan:])); err != nil {
+			return 0, err
 		}
+		st.scan += mysqlwire.HeaderLen
+	}
+}
+
+// packet begins the next packet of the event.
+func (g *large) packet(length int, seq byte) error {
+	if seq != g.seq+1 {
+		return fmt.Errorf("dump stream: packet %d follows %d inside an event: %w", seq, g.seq, mysqlwire.ErrSequence)
+	}
+	g.left, g.seq, g.more = length, seq, length == mysqlwire.MaxPayload
+	if length > len(g.rest) || length < len(g.rest) && !g.more {
+		return fmt.Errorf("dump stream: packets and event disagree: %d bytes for the last %d: %w", length, len(g.rest),
+			mysqlwire.ErrMalformed)
 	}
 	return nil
 }
+
+func (g *large) took(n int) { g.rest, g.left = g.rest[n:], g.left-n }
+
+// event is the whole one.
+func (g *large) event() []byte { return g.data[largeHeadroom:] }

@@ -37,6 +37,7 @@ type dumpServer struct {
 	void     func(gtid.GTID) bool // FeedConfig.Void
 	// tolerance is nil where every transaction goes as it is.
 	tolerance *Tolerance
+	loan      *loan // nil: a goroutine does all
 	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by
 	// file and offset.
 	exact bool
@@ -123,6 +124,7 @@ type walker struct {
 	meta      raftlog.Meta // of the entry at hand; reused
 	packed    []byte       // a transaction that was packed; reused
 	gtid      [256]byte    // a GTID event that was changed; reused
+	onLoop    bool         // nothing may wait
 }
 
 // fileID names a binary log file of an incarnation.
@@ -161,8 +163,8 @@ func (k *walker) run(ctx context.Context) error {
 				return errComplete
 			}
 			failpoint.Hit("feed.after-flush")
-			if err := k.o.log.WaitCommitted(ctx, k.next); err != nil {
-				return fmt.Errorf("wait for entry %d: %w", k.next, err)
+			if err := k.await(ctx); err != nil {
+				return err
 			}
 			continue
 		}
@@ -281,11 +283,10 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 		k.o.stats.skipped.Add(1)
 		return nil
 	}
-	if err := k.await(ctx); err != nil {
+	if err := k.pass(ctx); err != nil {
 		return err
 	}
-	k.w.mu.Lock()
-	defer k.w.mu.Unlock()
+	defer k.takeWriter()()
 	if err := k.announceChange(); err != nil {
 		return err
 	}
@@ -355,8 +356,8 @@ func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error 
 	return k.send(void)
 }
 
-// await returns when gate and tolerance let the transaction at hand pass.
-func (k *walker) await(ctx context.Context) error {
+// pass returns when gate and tolerance let the transaction at hand pass.
+func (k *walker) pass(ctx context.Context) error {
 	if g := k.o.gate; g != nil {
 		if err := k.hold(ctx, g.Pass); err != nil {
 			return err
@@ -374,6 +375,9 @@ func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Dura
 		wait, changed := pass(k.asm.Trx())
 		if wait <= 0 {
 			return nil
+		}
+		if k.onLoop {
+			return errHold
 		}
 		if err := k.flush(); err != nil {
 			return err
@@ -492,11 +496,4 @@ func (k *walker) announce(to fileID, offset uint64) error {
 		return err
 	}
 	return k.w.rotate(k.o.serverID, to.String(), offset)
-}
-
-func contextCause(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return errors.New("the dump was stopped")
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/base/nbio"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/mysqlwire"
 )
@@ -26,23 +27,30 @@ const (
 type packetWriter struct {
 	d       *dumping
 	flushes *atomic.Uint64
-	seq     byte
 	buf     []byte
+	gather  bool // nothing is written before tryFlush; what is gathered has room
+	place
 
-	// Where the receiver counts itself to be: it adds up event lengths from the last ROTATE on, and refuses a
-	// heartbeat that lies before that.
-	file string
-	pos  uint64
-
-	plain  bool // the next ROTATE goes without a checksum
 	longHB bool // the receiver takes heartbeats of version 2
 
 	mu      sync.Mutex
 	touched atomic.Bool // something was flushed since the last look
 }
 
+// place is how far the conversation with the receiver has come.
+type place struct {
+	seq byte
+
+	// Where the receiver counts itself to be: it adds up event lengths from the last ROTATE on, and refuses a
+	// heartbeat that lies before that.
+	file string
+	pos  uint64
+
+	plain bool // the next ROTATE goes without a checksum
+}
+
 func newPacketWriter(d *dumping, flushes *atomic.Uint64, seq byte) *packetWriter {
-	return &packetWriter{d: d, flushes: flushes, seq: seq, buf: make([]byte, 0, writeBufferBytes)}
+	return &packetWriter{d: d, flushes: flushes, place: place{seq: seq}, buf: make([]byte, 0, writeBufferBytes)}
 }
 
 // rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a
@@ -67,10 +75,13 @@ func (w *packetWriter) event(ev []byte) error {
 // packet buffers one event, whole.
 func (w *packetWriter) packet(ev []byte) error {
 	const head = mysqlwire.HeaderLen + statusLen
-	if len(ev) >= directBytes {
+	if len(ev) >= directBytes && !w.gather {
 		return w.direct(ev)
 	}
 	if len(w.buf)+head+len(ev) > cap(w.buf) {
+		if w.gather {
+			return broken(errFeed, "%d bytes do not fit the buffer of the loop's turn", len(ev))
+		}
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -132,6 +143,25 @@ func (w *packetWriter) flush() error {
 	return nil
 }
 
+// tryFlush sends what the socket takes at once; done is false when something is left in the buffer.
+func (w *packetWriter) tryFlush() (done bool, err error) {
+	nc, ok := w.d.nc.(*nbio.Conn)
+	if !ok {
+		return true, w.flush() // a connection of tests
+	}
+	if len(w.buf) == 0 {
+		return true, nil
+	}
+	w.touched.Store(true)
+	w.flushes.Add(1)
+	n, err := nc.TryWrite(w.buf)
+	if err != nil {
+		return false, fmt.Errorf("write to the receiver: %w", err)
+	}
+	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
+	return len(w.buf) == 0, nil
+}
+
 func (w *packetWriter) send(parts net.Buffers) error {
 	w.touched.Store(true)
 	w.flushes.Add(1)
@@ -190,8 +220,11 @@ func (w *packetWriter) beat(serverID uint32, period time.Duration) {
 }
 
 // heartbeat sends one, of version 1 where its 32 bits hold the position. A receiver that takes no other one is left
-// without.
+// without, and one that does not take what came before needs none. It does not wait.
 func (w *packetWriter) heartbeat(serverID uint32) error {
+	if len(w.buf) > 0 {
+		return nil
+	}
 	ev := binlog.AppendHeartbeat(nil, serverID, w.file, uint32(w.pos))
 	if w.pos > math.MaxUint32 {
 		if !w.longHB {
@@ -202,7 +235,8 @@ func (w *packetWriter) heartbeat(serverID uint32) error {
 	if err := w.packet(ev); err != nil {
 		return err
 	}
-	return w.flush()
+	_, err := w.tryFlush()
+	return err
 }
 
 // withServerID returns a copy of ev that names another server: a receiver drops or misreads a FORMAT_DESCRIPTION event

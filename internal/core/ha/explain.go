@@ -152,7 +152,7 @@ func whyUnfit(v View) string {
 // for which writes would be closed.
 func switchoverBars(v View, p Peer) []Reason {
 	out := p.bars()
-	if b := behind(v, p.Applied); b > catchingUp {
+	if b := unapplied(v, p.Applied); b > catchingUp {
 		out = append(out, bar(Behind, "it has more than %d entries to apply first", catchingUp))
 	} else if p.Heavy > heavyWait {
 		out = append(out, bar(Behind, "it has large transactions or DDL to apply first, for about %.0f s", p.Heavy.Seconds()))
@@ -189,7 +189,7 @@ func WhyNot(v View, id uint64) []Reason {
 	if id == v.Self && v.Serving.Phase == PhaseOpen && v.Now > v.Raft.LeaseUntil {
 		out = append(out, bar(NoLease, "it cannot prove that it is still leader: the lease has run out"))
 	}
-	if b := behind(v, p.Applied); b > 0 && p.Data && p.Live {
+	if b := unapplied(v, p.Applied); b > 0 && p.Data && p.Live {
 		out = append(out, note(Behind, "it has %s", backlogText(v, p)))
 	}
 	if id == v.Raft.Leader && id != v.Open {
@@ -236,7 +236,7 @@ func failbackIn(v View, leader, p Peer) string {
 		return "after `trireme resume` at the earliest"
 	case v.FailbackAfter <= 0 && leader.Weight > 0:
 		return `by a failover or switchover only (failback_after = "never")`
-	case behind(v, p.Applied) > closeEnough:
+	case unapplied(v, p.Applied) > closeEnough:
 		return "when it has applied the log"
 	case p.Full:
 		return "when its disk has more space"
@@ -318,7 +318,7 @@ func applyTime(v View, p Peer) time.Duration {
 	if rate < 1 {
 		rate = assumedRate
 	}
-	return time.Duration(float64(behind(v, p.Applied))/rate*float64(time.Second)) + p.Heavy
+	return time.Duration(float64(unapplied(v, p.Applied))/rate*float64(time.Second)) + p.Heavy
 }
 
 // ApplyTime is about how long a member needs to apply what it lacks; 0 for one that is no member.
@@ -332,10 +332,10 @@ func ApplyTime(v View, id uint64) time.Duration {
 
 func backlogText(v View, p Peer) string {
 	entries := "entries"
-	if behind(v, p.Applied) == 1 {
+	if unapplied(v, p.Applied) == 1 {
 		entries = "entry"
 	}
-	return fmt.Sprintf("%d %s to apply, about %.1f s", behind(v, p.Applied), entries, applyTime(v, p).Seconds())
+	return fmt.Sprintf("%d %s to apply, about %.1f s", unapplied(v, p.Applied), entries, applyTime(v, p).Seconds())
 }
 
 // Forecast is what a failover would be like now.

@@ -1,6 +1,7 @@
 package ha
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"time"
@@ -88,6 +89,7 @@ type Server struct {
 	Applier    string // not empty: replication from the feed does not run, and why
 	Stalled    bool   // it runs, and has applied nothing for a while of what waits
 	Problem    string // of the last failed start or judgement; why it is broken
+	Ended      string // why its last life has ended; empty: not known
 	// RetryAt is when a failed start, judgement or promotion may be tried again.
 	RetryAt time.Duration
 	// SteppingDown: mysqld has stopped taking writes, by a switchover or a fence, and is being made a follower.
@@ -241,7 +243,7 @@ const (
 	stuckPatience = 30 * time.Second
 	// heavyWait is how long leadership that is moved on purpose waits for large transactions and DDL to be applied.
 	heavyWait = 3 * time.Second
-	// catchingUp is by how many entries a follower may lag behind the commit index and still be called healthy.
+	// catchingUp is by how many entries a follower's mysqld may lag and still be called healthy.
 	catchingUp = 4096
 )
 
@@ -268,7 +270,7 @@ func mustFence(v View) string {
 		return "mysqld's data does not match the committed log"
 	}
 	if v.Server.State != ServerReady {
-		return "mysqld died while it was serving"
+		return cmp.Or(v.Server.Ended, "mysqld died while it was serving")
 	}
 	if v.Serving.Phase == PhaseHandover && v.Serving.Drained {
 		return ""
@@ -419,7 +421,7 @@ func roomier(v View, open State) (State, []Action) {
 	if ok && failing(v) {
 		open.Why += failingText(v)
 	}
-	if v.Paused || !ok || justTried(v) || behind(v, p.Applied) > closeEnough {
+	if v.Paused || !ok || justTried(v) || unapplied(v, p.Applied) > closeEnough {
 		return open, nil
 	}
 	return State{StateHealthy, "switching over to " + p.Name + ": " + v.Raft.Full},
@@ -456,7 +458,7 @@ func withSpace(v View) (Peer, bool) {
 // dies whenever it leads must not get leadership back at once. A leader whose weight was set to 0 does not wait.
 func preferred(v View, open State) (State, []Action) {
 	c := Candidates(v)
-	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || behind(v, c[0].Applied) > closeEnough ||
+	if v.Paused || len(c) == 0 || c[0].Weight <= v.Weight || c[0].Full || unapplied(v, c[0].Applied) > closeEnough ||
 		c[0].Heavy > heavyWait {
 		return open, nil
 	}
@@ -496,8 +498,8 @@ func switchoverTo(v View) (uint64, string) {
 	return to.ID, ""
 }
 
-// behind counts the committed entries above applied.
-func behind(v View, applied uint64) uint64 { return v.Raft.Commit - min(applied, v.Raft.Commit) }
+// unapplied counts the committed entries above applied.
+func unapplied(v View, applied uint64) uint64 { return v.Raft.Commit - min(applied, v.Raft.Commit) }
 
 // next is the best of the candidates c. If a hand-over in this term has failed, it is the candidate after the last
 // choice: a node that looks healthy but never takes over must not be asked forever.
@@ -540,7 +542,7 @@ func follower(v View) (State, []Action) {
 			nil
 	}
 	// The sentence is a log line: it holds no figure that changes with every look.
-	if behind(v, v.Server.Applied) > catchingUp && v.Server.Delayed == "" {
+	if unapplied(v, v.Server.Applied) > catchingUp && v.Server.Delayed == "" {
 		return State{StateCatchingUp, fmt.Sprintf("lags by more than %d entries", catchingUp)}, nil
 	}
 	why := "following " + peerName(v, v.Raft.Leader)

@@ -28,8 +28,12 @@ func TestStands(t *testing.T) {
 		{Action{Kind: HandOver, Term: 5}, ServerReady, Serving{}, true},
 		{Action{Kind: HandOver, Term: 4}, ServerReady, Serving{}, false},
 	} {
-		if got := Stands(c.a, 5, c.server, c.s); got != c.want {
+		if got := Stands(c.a, 5, c.server, c.s, false); got != c.want {
 			t.Errorf("%v, mysqld %v, %v in term %d: %t", c.a, c.server, c.s.Phase, c.s.Term, got)
+		}
+		leaves := c.a.Kind == Fence || c.a.Kind == HandOver || c.a.Kind == Switchover
+		if got := Stands(c.a, 5, c.server, c.s, true); got != (c.want && leaves) {
+			t.Errorf("%v, mysqld %v, %v in term %d, of a daemon that stops: %t", c.a, c.server, c.s.Phase, c.s.Term, got)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestTranscripts(t *testing.T) {
 			case "failover":
 				f := Failover(v)
 				if f.To == 0 {
-					return "nobody: " + f.Problem + "\n"
+					return "no node: " + f.Problem + "\n"
 				}
 				heavy := ""
 				if f.Heavy > 0 {

@@ -8,8 +8,8 @@ import (
 	"trireme/internal/base/mutant"
 )
 
-// Keeper is a member as the purge of the log sees it.
-type Keeper struct {
+// LogRetainer is a member as the purge of the log sees it: what it still needs.
+type LogRetainer struct {
 	ID    uint64
 	Name  string
 	Data  bool
@@ -49,7 +49,7 @@ func countOf(ids []uint64, ok func(uint64) bool) (k int) {
 // PurgePoint is the highest index up to which no node that is there, and no data voter, needs the log (S8). Other
 // absent nodes are restored by a snapshot: a learner is seeded, a logger begins a new log. pin names the node that
 // needs the entries after the index.
-func PurgePoint(commit uint64, m Membership, all []Keeper) (safe uint64, pin string) {
+func PurgePoint(commit uint64, m Membership, all []LogRetainer) (safe uint64, pin string) {
 	safe = commit
 	for _, k := range all {
 		votes := m.Votes(k.ID)
@@ -74,7 +74,7 @@ func PurgePoint(commit uint64, m Membership, all []Keeper) (safe uint64, pin str
 
 // BoundPoint is the purge point of a log that has reached its size limit: it gives up every node that can be seeded. S8
 // stays true: every majority has a data voter that is durable there. given are the data voters that it gives up.
-func BoundPoint(commit uint64, m Membership, all []Keeper) (safe uint64, given []string, pin string) {
+func BoundPoint(commit uint64, m Membership, all []LogRetainer) (safe uint64, given []string, pin string) {
 	safe = commit
 	keeps := map[uint64]bool{}
 	for _, k := range all {

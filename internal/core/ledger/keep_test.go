@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// testKeepers reads "1=500 2=700- 3=l400 4=?0 5=L300": id and what it keeps; - it is away, ? its data is not ready, l a
-// logger, L a learner.
-func testKeepers(t *testing.T, text string) (m Membership, all []Keeper) {
+// testRetainers reads "1=500 2=700- 3=l400 4=?0 5=L300": id and what it keeps; - it is away, ? its data is not ready, l
+// a logger, L a learner.
+func testRetainers(t *testing.T, text string) (m Membership, all []LogRetainer) {
 	t.Helper()
 	m = Membership{nil}
 	for _, f := range strings.Fields(text) {
 		id, rest, _ := strings.Cut(f, "=")
-		k := Keeper{Name: "n" + id, Data: true, Live: true, Ready: true}
+		k := LogRetainer{Name: "n" + id, Data: true, Live: true, Ready: true}
 		k.ID, _ = strconv.ParseUint(id, 10, 64)
 		votes := true
 		var digits strings.Builder
@@ -69,7 +69,7 @@ func TestPurgePoint(t *testing.T) {
 		{"1=500 2=700 3=600 4=L?0", 0, 500, ""},
 		{"1=950", 900, 900, ""},
 	} {
-		m, all := testKeepers(t, tt.nodes)
+		m, all := testRetainers(t, tt.nodes)
 		safe, pin := PurgePoint(commit, m, all)
 		bound, given, boundPin := BoundPoint(commit, m, all)
 		if safe != tt.safe || bound != tt.bound || strings.Join(given, " ") != tt.given {
@@ -84,7 +84,7 @@ func TestPurgePoint(t *testing.T) {
 
 // TestPurgePointJoint: both halves of a joint configuration count.
 func TestPurgePointJoint(t *testing.T) {
-	_, all := testKeepers(t, "1=500 2=600 3=- 4=l800")
+	_, all := testRetainers(t, "1=500 2=600 3=- 4=l800")
 	if safe, given, _ := BoundPoint(900, Membership{{1, 2, 3}, {1, 2, 4}}, all); safe != 500 || len(given) != 1 {
 		t.Errorf("%d, given up %v", safe, given)
 	}

@@ -33,22 +33,6 @@ var zeros = make([]byte, 16<<10)
 func (l *Log) Append(entries []*raftpb.Entry) error {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
-	return l.append(entries, false)
-}
-
-// AppendSync is Append and Sync in one, with fewer wake-ups where the system has io_uring.
-func (l *Log) AppendSync(entries []*raftpb.Entry) error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	// Every second time there is a moment between write and sync in which a test can strike.
-	if err := l.append(entries, !failpoint.Enabled || l.last%2 == 0); err != nil {
-		return err
-	}
-	return l.sync()
-}
-
-// append is Append; with sync, entries that fit one write are made durable with it.
-func (l *Log) append(entries []*raftpb.Entry, sync bool) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
@@ -74,7 +58,7 @@ func (l *Log) append(entries []*raftpb.Entry, sync bool) error {
 			return errors.Join(err, l.flush())
 		}
 	}
-	return l.write(sync)
+	return l.flush()
 }
 
 // dropKnown cuts off leading entries that the log holds or has purged.
@@ -234,10 +218,7 @@ func (l *Log) piece(b []byte) {
 }
 
 // flush writes what is gathered and shows it to readers.
-func (l *Log) flush() error { return l.write(false) }
-
-// write is flush; with sync, it syncs as well if that can be done in one go.
-func (l *Log) write(sync bool) error {
+func (l *Log) flush() error {
 	if len(l.pending) == 0 {
 		return nil
 	}
@@ -245,13 +226,7 @@ func (l *Log) write(sync bool) error {
 	records := len(l.iovs)
 	end := l.extend(l.gathered)
 	failpoint.Hit("log.before-write")
-	synced, err := sync && end == l.fileEnd, error(nil)
-	if synced {
-		synced, err = l.writeSync(s)
-	}
-	if err == nil && !synced {
-		err = s.f.Writev(l.iovs, s.end)
-	}
+	err := s.f.Writev(l.iovs, s.end)
 	if err == nil && end > l.fileEnd {
 		err = zero(s.f, l.gathered+fillerHead, end)
 	}
@@ -275,41 +250,10 @@ func (l *Log) write(sync bool) error {
 	s.last = l.pending[len(l.pending)-1].GetIndex()
 	l.last = s.last
 	l.mu.Unlock()
-	if synced {
-		l.noteSynced()
-	}
-	if more := l.appended.Swap(nil); more != nil {
-		close(*more)
-	}
 	clear(l.pending)
 	l.pending, l.slots = l.pending[:0], l.slots[:0]
 	l.wantSpare()
 	return nil
-}
-
-// writeSync writes and syncs through the ring; false means that it has to be done in the ordinary way.
-func (l *Log) writeSync(s *segment) (done bool, err error) {
-	f, ok := s.f.(osFile)
-	if !ok || !l.useRing() {
-		return false, nil
-	}
-	err = l.ring.writeSync(f, l.iovs, s.end)
-	if err == errAgain {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// useRing opens the ring at the first use.
-func (l *Log) useRing() bool {
-	if l.ring == nil && !l.noRing {
-		var err error
-		if l.ring, err = openRing(); err != nil {
-			l.noRing = true
-			l.log.Info("io_uring cannot be used: a commit wakes a few threads more", "reason", err)
-		}
-	}
-	return l.ring != nil
 }
 
 // extend adds a filler event to a write that ends at end. It returns the new size of the file: more than its present
@@ -364,15 +308,10 @@ func (l *Log) sync() error {
 		return l.fail("fsync "+l.active().path, err)
 	}
 	failpoint.Hit("log.after-sync")
-	l.noteSynced()
-	return nil
-}
-
-// noteSynced records that all that is in the log is durable.
-func (l *Log) noteSynced() {
 	l.dirty = false
 	l.durable.Store(l.last)
 	l.state.durable = l.last
+	return nil
 }
 
 // writeState writes the state file with the newest commit index and watermark.

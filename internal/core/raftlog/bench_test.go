@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -151,7 +152,7 @@ func BenchmarkAppendTail(b *testing.B) {
 			check(b, l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(uint64(0))}))
 			s := newStream(1, 1)
 			index := uint64(1)
-			check(b, l.AppendSync([]*raftpb.Entry{s.barrier(index, 1)}))
+			check(b, errors.Join(l.Append([]*raftpb.Entry{s.barrier(index, 1)}), l.Sync()))
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(stopped)
@@ -172,7 +173,7 @@ func BenchmarkAppendTail(b *testing.B) {
 				e := benchTrx(s, index, 16)
 				check(b, l.SetHardState(&raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(index - 1)}))
 				began := time.Now()
-				check(b, l.AppendSync([]*raftpb.Entry{e}))
+				check(b, errors.Join(l.Append([]*raftpb.Entry{e}), l.Sync()))
 				took = append(took, time.Since(began))
 			}
 			close(stop)
@@ -194,13 +195,13 @@ func BenchmarkRotation(b *testing.B) {
 	setTerm(b, l, 1, 0)
 	s := newStream(1, 1)
 	index := uint64(1)
-	check(b, l.AppendSync([]*raftpb.Entry{s.barrier(index, 1)}))
+	check(b, errors.Join(l.Append([]*raftpb.Entry{s.barrier(index, 1)}), l.Sync()))
 	var closing, other []time.Duration
 	for b.Loop() {
 		index++
 		e, segment := benchTrx(s, index, 64), l.active()
 		began := time.Now()
-		check(b, l.AppendSync([]*raftpb.Entry{e}))
+		check(b, errors.Join(l.Append([]*raftpb.Entry{e}), l.Sync()))
 		if took := time.Since(began); l.active() != segment {
 			closing = append(closing, took)
 		} else {

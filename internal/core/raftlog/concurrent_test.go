@@ -16,9 +16,14 @@ import (
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/raftlog/memfs"
 	"trireme/internal/mysql/gtid"
+	"trireme/lab/child"
+	"trireme/lab/faultfs"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Main(faultfs.Server)
+	goleak.VerifyTestMain(m)
+}
 
 // TestReadersBesideWriter: while entries are appended, cut, committed and purged, readers of committed entries see each
 // of them once, in order, and what was written.

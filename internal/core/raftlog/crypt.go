@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
@@ -156,64 +157,32 @@ func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
 	return sealing{id, aead}, sealed, err
 }
 
-// unsealHead reads the beginning of an encrypted segment of size bytes: what is sealed there, and how many bytes of the
-// file it takes.
-func unsealHead(f io.ReaderAt, size int64, keys *Keys) (plain []byte, seal sealing, used int64, err error) {
-	if size < cryptHeadBytes {
-		return nil, seal, 0, fmt.Errorf("%w: %d bytes", errBadHead, size)
-	}
-	b := make([]byte, cryptHeadBytes)
-	if _, err := f.ReadAt(b, 0); err != nil {
-		return nil, seal, 0, err
-	}
-	seal, n, err := openHead(b, keys)
-	if err != nil {
-		return nil, seal, 0, err
-	}
-	if used = cryptHeadBytes + n; used > size {
-		return nil, seal, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, size)
-	}
-	sealed := make([]byte, n)
-	if _, err := f.ReadAt(sealed, cryptHeadBytes); err != nil {
-		return nil, seal, 0, err
-	}
-	plain, err = seal.aead.Open(sealed[:0], b[offCryptNonce:offCryptKey], sealed, b)
-	if err != nil {
-		return nil, seal, 0, fmt.Errorf("%w: the sealed head does not verify", errBadHead)
-	}
-	return plain, seal, used, nil
-}
-
-// Sealed is an encrypted segment for a reader of its file other than the daemon.
-type Sealed struct{ seal sealing }
-
-// IsSealed reports whether a file that begins with b, 4 bytes or more, is an encrypted segment.
-func IsSealed(b []byte) bool {
-	return len(b) >= len(cryptMagic) && string(b[:len(cryptMagic)]) == cryptMagic
-}
-
-// OpenSealed reads the beginning of an encrypted segment of size bytes: head is what an ordinary one begins with, used
-// its size in the file. The errors are ErrKey, ErrNewer, those of a head that does not verify, and the file's.
-func OpenSealed(f io.ReaderAt, size int64, keys *Keys) (s *Sealed, head []byte, used int64, err error) {
-	head, seal, used, err := unsealHead(f, size, keys)
-	return &Sealed{seal}, head, used, err
-}
-
-// Data returns an entry's data. body is the entry header event's, up to the end of what it holds inline. The caller
-// must not use sealed, which follows that event, after the call.
-func (s *Sealed) Data(body, sealed []byte) ([]byte, error) {
-	rec := record{sealed: true, body: body, inline: body[recordFixed:], events: sealed}
-	if err := rec.open(s.seal.aead); err != nil {
-		return nil, err
-	}
-	return rec.data(), nil
-}
+// isSealed reports whether a file that begins with b is an encrypted segment.
+func isSealed(b []byte) bool { return bytes.HasPrefix(b, []byte(cryptMagic)) }
 
 // readSealedHead reads the beginning of an encrypted segment of size bytes: see readHead.
 func readSealedHead(f io.ReaderAt, size int64, keys *Keys) (h segmentHead, seal sealing, used int64, err error) {
-	plain, seal, used, err := unsealHead(f, size, keys)
+	if size < cryptHeadBytes {
+		return h, seal, 0, fmt.Errorf("%w: %d bytes", errBadHead, size)
+	}
+	b := make([]byte, cryptHeadBytes)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return h, seal, 0, err
+	}
+	seal, n, err := openHead(b, keys)
 	if err != nil {
 		return h, seal, 0, err
+	}
+	if used = cryptHeadBytes + n; used > size {
+		return h, seal, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, size)
+	}
+	sealed := make([]byte, n)
+	if _, err := f.ReadAt(sealed, cryptHeadBytes); err != nil {
+		return h, seal, 0, err
+	}
+	plain, err := seal.aead.Open(sealed[:0], b[offCryptNonce:offCryptKey], sealed, b)
+	if err != nil {
+		return h, seal, 0, fmt.Errorf("%w: the sealed head does not verify", errBadHead)
 	}
 	h, end, err := parseHead(plain)
 	if err == nil && end != len(plain) || err == errShortRecord {

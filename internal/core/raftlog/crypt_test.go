@@ -57,7 +57,7 @@ func TestEncrypted(t *testing.T) {
 		"BitRot": TestBitRot, "TornTail": TestTornTail, "DamageBelowWatermark": TestDamageBelowWatermark,
 		"TornState": TestTornState, "MissingFiles": TestMissingFiles, "ForeignNewerLocked": TestForeignNewerLocked,
 		"FailureIsFinal": TestFailureIsFinal, "NoSpace": TestNoSpace, "Invariants": TestInvariants,
-		"EveryCrash": TestEveryCrash, "Dump": TestDump, "FailedSyncIsNotBelievedLater": TestFailedSyncIsNotBelievedLater,
+		"EveryCrash": TestEveryCrash, "Dump": TestVerify, "FailedSyncIsNotBelievedLater": TestFailedSyncIsNotBelievedLater,
 		"NamesAreDurableBeforeTheyAreUsed": TestNamesAreDurableBeforeTheyAreUsed, "Model": TestModel,
 		"ReadersBesideWriter": TestReadersBesideWriter, "PowerLoss": TestPowerLoss,
 	} {

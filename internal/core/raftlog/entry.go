@@ -155,6 +155,16 @@ func DecodeMeta(data []byte) (Meta, []byte, error) {
 	return m, events, nil
 }
 
+// IsPlainTrx reports whether data is an entry of transactions that are nothing special, and not the beginning of one
+// that goes on in the next entry.
+func IsPlainTrx(data []byte) bool {
+	if len(data) < metaFixedSize || Kind(data[offKind]) != Trx {
+		return false
+	}
+	flags := Flags(binary.LittleEndian.Uint16(data[offFlags:]))
+	return flags&FlagSpecial == 0 && flags&(FlagUnfinished|FlagContinues) != FlagUnfinished
+}
+
 // Decode is DecodeMeta into m, using the capacity of m.GTIDs. After an error m is not usable.
 func (m *Meta) Decode(data []byte) (events []byte, err error) {
 	n, err := metaLen(data)
@@ -217,24 +227,6 @@ func metaLen(data []byte) (int, error) {
 		return 0, fmt.Errorf("%w: length %d of %d bytes", ErrMeta, n, len(data))
 	}
 	return int(n), nil
-}
-
-// PeekKind returns the kind of an entry's data, or 0 when the data has no meta. It does not check the variable part.
-func PeekKind(data []byte) Kind {
-	if _, err := metaLen(data); err != nil {
-		return 0
-	}
-	return Kind(data[offKind])
-}
-
-// PeekEnd reads where an entry's events end, without allocating and without checking the variable part. ok is false
-// when the data has no meta.
-func PeekEnd(data []byte) (incarnation uint64, end Pos, flags Flags, ok bool) {
-	if _, err := metaLen(data); err != nil {
-		return 0, Pos{}, 0, false
-	}
-	le := binary.LittleEndian
-	return le.Uint64(data[offIncarn:]), posAt(data, offEnd), Flags(le.Uint16(data[offFlags:])), true
 }
 
 func appendPos(dst []byte, p Pos) []byte {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/base/durable"
 )
 
 // OSFS is the operating system's file system.
@@ -16,26 +18,19 @@ type OSFS struct{}
 type osFile struct{ *os.File }
 
 // MkdirAll makes the directory's own name durable too: without it, files synced in the directory could be lost with it.
-func (fs OSFS) MkdirAll(dir string) error {
+func (OSFS) MkdirAll(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return fs.SyncDir(filepath.Dir(dir))
+	return durable.SyncDir(filepath.Dir(dir))
 }
 
 func (OSFS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
+	f, err := durable.Lock(name)
+	if errors.Is(err, durable.ErrLocked) {
+		err = fmt.Errorf("%w: another process holds %s", ErrLocked, name)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: another process holds %s", ErrLocked, name)
-		}
-		return nil, fmt.Errorf("lock %s: %w", name, err)
-	}
-	return f, nil
+	return f, err
 }
 
 func (OSFS) Create(name string) (File, error) {
@@ -46,21 +41,14 @@ func (OSFS) Open(name string) (File, error)     { return wrapFile(os.OpenFile(na
 func (OSFS) OpenRead(name string) (File, error) { return wrapFile(os.Open(name)) }
 func (OSFS) Rename(from, to string) error       { return os.Rename(from, to) }
 func (OSFS) Remove(name string) error           { return os.Remove(name) }
+func (OSFS) SyncDir(dir string) error           { return durable.SyncDir(dir) }
+func (OSFS) Free(dir string) (uint64, error)    { return durable.Free(dir) }
 
 func wrapFile(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err
 	}
 	return osFile{f}, nil
-}
-
-func (OSFS) SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 func (OSFS) ReadDir(dir string) ([]string, error) {
@@ -73,14 +61,6 @@ func (OSFS) ReadDir(dir string) ([]string, error) {
 		names[i] = e.Name()
 	}
 	return names, nil
-}
-
-func (OSFS) Free(dir string) (uint64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, err
-	}
-	return st.Bavail * uint64(st.Bsize), nil
 }
 
 // maxIovecs is IOV_MAX of Linux.

@@ -326,5 +326,5 @@ func DecodeBoundary(data []byte) (Boundary, error) {
 }
 
 func (h *segmentHead) boundary() Boundary {
-	return Boundary{Index: h.first - 1, Term: h.prevTerm, GTIDs: h.ledger.gtids.Clone(), Barrier: h.ledger.barrier}
+	return Boundary{h.first - 1, h.prevTerm, h.ledger.gtids.Clone(), h.ledger.barrier, h.ledger.open}
 }

@@ -101,6 +101,7 @@ type Boundary struct {
 	Index, Term uint64
 	GTIDs       gtid.Set
 	Barrier     BarrierInfo
+	Open        uint64 // first entry of a transaction that has not ended; 0: none
 }
 
 // Log is a node's raft log. Append, Sync, SetHardState, SetConfState, ResetTo and the purges are serialised by the log
@@ -115,9 +116,6 @@ type Log struct {
 	lock   io.Closer
 	failed atomic.Pointer[error]
 
-	// appended is closed by the next write; nil while no caller waits.
-	appended atomic.Pointer[chan struct{}]
-
 	// durable is the highest index that is known to be fsynced.
 	durable atomic.Uint64
 
@@ -128,8 +126,6 @@ type Log struct {
 	chain   chain // of the last record
 	dirty   bool  // something was written since the last fdatasync
 	fileEnd int64 // of the last segment's file, zeros ahead included
-	ring    *ring // nil before the first use
-	noRing  bool  // the system does not offer it
 
 	spare atomic.Int32 // the state of the spare file: spareNone and so on
 
@@ -205,20 +201,6 @@ func (l *Log) Err() error {
 // DurableIndex returns the highest index known to be fsynced.
 func (l *Log) DurableIndex() uint64 { return l.durable.Load() }
 
-// Appended returns a channel that is closed once something is appended after the call: look at LastIndex after it and
-// before waiting.
-func (l *Log) Appended() <-chan struct{} {
-	for {
-		if c := l.appended.Load(); c != nil {
-			return *c
-		}
-		c := make(chan struct{})
-		if l.appended.CompareAndSwap(nil, &c) {
-			return c
-		}
-	}
-}
-
 // GTIDSet returns all GTIDs of the log, with those below FirstIndex, up to LastIndex.
 func (l *Log) GTIDSet() gtid.Set {
 	l.mu.RLock()
@@ -289,8 +271,5 @@ func (l *Log) Close() error {
 		s.release()
 	}
 	l.mu.Unlock()
-	if l.ring != nil {
-		l.ring.close()
-	}
 	return errors.Join(err, l.state.f.Close(), l.lock.Close())
 }

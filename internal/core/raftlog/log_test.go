@@ -394,23 +394,34 @@ func TestPurgeBySize(t *testing.T) {
 	check(t, l.Close())
 }
 
-// TestAppended: a waiting reader is woken by the next write, and not before.
-func TestAppended(t *testing.T) {
-	l := mustOpen(t, testOptions(t.TempDir(), nil))
-	defer l.Close()
+// TestDurable: a sync makes all durable that was appended before it.
+func TestDurable(t *testing.T) {
+	opts := testOptions(t.TempDir(), nil)
+	l := mustOpen(t, opts)
 	setTerm(t, l, 1, 0)
-	a, b := l.Appended(), l.Appended()
-	select {
-	case <-a:
-		t.Fatal("woken without a write")
-	default:
+	s := newStream(1, 1)
+	all := []*raftpb.Entry{s.barrier(1, 1)}
+	check(t, errors.Join(l.Append(all), l.Sync()))
+	for index := uint64(2); index <= 300; index++ {
+		e := []*raftpb.Entry{s.trx(index, 1, 1, 1500)}
+		all = append(all, e...)
+		if index%5 == 0 {
+			check(t, l.Append(e)) // the next one syncs it as well
+			continue
+		}
+		check(t, errors.Join(l.Append(e), l.Sync()))
+		if l.DurableIndex() != index {
+			t.Fatalf("entry %d is durable after the sync of entry %d", l.DurableIndex(), index)
+		}
 	}
-	check(t, l.Append([]*raftpb.Entry{newStream(1, 1).barrier(1, 1)}))
-	<-a
-	<-b
-	select {
-	case <-l.Appended():
-		t.Fatal("woken by a write before the call")
-	default:
+	check(t, errors.Join(l.Append(all[200:]), l.Sync())) // known: nothing is written, all is synced
+	if l.DurableIndex() != 300 {
+		t.Fatalf("entry %d is durable, 300 were synced", l.DurableIndex())
 	}
+	sameEntries(t, l, all)
+	check(t, l.Close())
+	wantErr(t, l.Append(all), ErrClosed)
+	l = mustOpen(t, opts)
+	sameEntries(t, l, all)
+	check(t, l.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"trireme/internal/base/failpoint"
 )
 
@@ -246,17 +248,10 @@ func (l *Log) finishReset() error {
 
 // openSegments opens the segments that st says the log has, and reads their headers.
 func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (segs []*segment, err error) {
-	names, err := fsys.ReadDir(dir)
+	firsts, err := segmentsFrom(fsys, dir, st.first)
 	if err != nil {
 		return nil, err
 	}
-	var firsts []uint64
-	for _, n := range names {
-		if first, ok := parseSegmentName(n); ok && first >= st.first {
-			firsts = append(firsts, first)
-		}
-	}
-	slices.Sort(firsts)
 	if len(firsts) == 0 || firsts[0] != st.first {
 		return nil, fmt.Errorf("%w: %s is missing: this node must rejoin under a new id", ErrCorrupt,
 			filepath.Join(dir, segmentName(st.first)))
@@ -274,27 +269,45 @@ func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (se
 		open = fsys.OpenRead
 	}
 	for _, first := range firsts {
-		path := filepath.Join(dir, segmentName(first))
-		f, err := open(path)
+		f, err := open(filepath.Join(dir, segmentName(first)))
 		if err != nil {
 			return segs, err
 		}
-		head, seal, size, err := readHead(f, keys)
-		if err == nil && head.first != first {
-			err = fmt.Errorf("%w: it begins at index %d", errBadHead, head.first)
-		}
+		s, err := openSegment(dir, first, f, keys)
 		if err != nil {
 			f.Close()
-			if errors.Is(err, errBadHead) {
-				err = fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt, path, err)
-			} else if errors.Is(err, ErrKey) {
-				err = fmt.Errorf("%s: %w", path, err)
-			}
 			return segs, err
 		}
-		segs = append(segs, newSegment(dir, first, f, head, seal, size))
+		segs = append(segs, s)
 	}
 	return segs, nil
+}
+
+// segmentsFrom lists the first indexes of a log's segments from one on, in order.
+func segmentsFrom(fsys FS, dir string, from uint64) (firsts []uint64, err error) {
+	names, err := fsys.ReadDir(dir)
+	for _, n := range names {
+		if first, ok := parseSegmentName(n); ok && first >= from {
+			firsts = append(firsts, first)
+		}
+	}
+	slices.Sort(firsts)
+	return firsts, err
+}
+
+// openSegment reads the header of the segment that f is.
+func openSegment(dir string, first uint64, f File, keys *Keys) (*segment, error) {
+	head, seal, size, err := readHead(f, keys)
+	if err == nil && head.first != first {
+		err = fmt.Errorf("%w: it begins at index %d", errBadHead, head.first)
+	}
+	if errors.Is(err, errBadHead) {
+		return nil, fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt,
+			filepath.Join(dir, segmentName(first)), err)
+	} else if errors.Is(err, ErrKey) {
+		err = fmt.Errorf("%s: %w", filepath.Join(dir, segmentName(first)), err)
+	}
+	return newSegment(dir, first, f, head, seal, size), err
 }
 
 // removeRemains deletes the files that interrupted purges, rotations and resets have left.
@@ -373,7 +386,7 @@ func (l *Log) recoverTail() error {
 		}
 		s.slots = append(s.slots, slot{uint32(at), rec.crc})
 		s.terms = addTerm(s.terms, rec.index, rec.term)
-		applyRecord(&l.ledger, &m, &rec)
+		_ = applyRecord(&l.ledger, &m, &rec)
 		synced = max(synced, rec.durable)
 	}
 	if sc.prev.index < known {
@@ -422,20 +435,20 @@ func (l *Log) judgeTail(sc *scanner, s *segment, known uint64, cause error) erro
 	return nil
 }
 
-// applyRecord takes a record's entry into g, if it has a meta.
-func applyRecord(g *ledger, m *Meta, rec *record) {
-	if len(rec.inline) == 0 || rec.raftType != 0 {
-		return
+// applyRecord takes a record's entry into g, if it has a meta. One that cannot be decoded is left out.
+func applyRecord(g *ledger, m *Meta, rec *record) error {
+	if len(rec.inline) == 0 || rec.raftType != raftpb.EntryNormal {
+		return nil
 	}
-	events := rec.events
-	rest, err := m.Decode(rec.inline)
+	events, err := m.Decode(rec.inline)
 	if err != nil {
-		return
+		return err
 	}
-	if len(events) == 0 {
-		events = rest
+	if len(rec.events) > 0 {
+		events = rec.events
 	}
 	g.apply(rec.index, rec.term, m, events)
+	return nil
 }
 
 // cutFile ends the segment's file where its records end, durably, and reserves the blocks of the rest again. A log

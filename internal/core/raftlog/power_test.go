@@ -178,7 +178,7 @@ func (p *poweredLog) work(l *raftlog.Log) {
 		}
 		p.all = append(p.all, batch...)
 		if p.rnd.IntN(2) == 0 {
-			if l.AppendSync(batch) != nil {
+			if errors.Join(l.Append(batch), l.Sync()) != nil {
 				return
 			}
 		} else {

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,11 +41,11 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 	defer l.Close()
 	setTerm(t, l, 1, 0)
 	s := newStream(1, 1)
-	check(t, l.AppendSync([]*raftpb.Entry{s.barrier(1, 1)}))
+	check(t, errors.Join(l.Append([]*raftpb.Entry{s.barrier(1, 1)}), l.Sync()))
 	index := uint64(1)
 	put := func() {
 		index++
-		check(t, l.AppendSync([]*raftpb.Entry{benchTrx(s, index, 1)}))
+		check(t, errors.Join(l.Append([]*raftpb.Entry{benchTrx(s, index, 1)}), l.Sync()))
 	}
 	for range 20 {
 		put()
@@ -83,7 +84,7 @@ func TestSpareBytes(t *testing.T) {
 	l := mustOpen(t, opts)
 	setTerm(t, l, 1, 0)
 	s := newStream(1, 1)
-	check(t, l.AppendSync([]*raftpb.Entry{s.barrier(1, 1), benchTrx(s, 2, 200)}))
+	check(t, errors.Join(l.Append([]*raftpb.Entry{s.barrier(1, 1), benchTrx(s, 2, 200)}), l.Sync()))
 	if n := SpareBytes(opts.Dir); n < segment {
 		t.Errorf("the file that was made ahead takes %d bytes", n)
 	}

@@ -116,7 +116,7 @@ func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
 		if _, err := f.ReadAt(b, 0); err != nil {
 			return segmentHead{}, sealing{}, 0, err
 		}
-		if IsSealed(b) {
+		if isSealed(b) {
 			return readSealedHead(f, size, keys)
 		}
 		h, used, err := parseHead(b)

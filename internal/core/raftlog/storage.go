@@ -274,3 +274,13 @@ func (l *Log) useIndex(s *segment) {
 		oldest.slots = nil
 	}
 }
+
+// Cached returns entries from lo to hi-1 that are in memory, as Entries does, or none.
+func (l *Log) Cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if lo < l.first() || lo > l.last || hi > l.last+1 {
+		return nil
+	}
+	return l.cache.get(nil, lo, hi, maxBytes)
+}

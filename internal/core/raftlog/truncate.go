@@ -151,7 +151,7 @@ func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
 		if err != nil {
 			return ledger{}, err
 		}
-		applyRecord(&led, &m, &rec)
+		_ = applyRecord(&led, &m, &rec)
 	}
 	return led, nil
 }

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
 )
 
@@ -196,92 +194,6 @@ func (r *Report) joins(s *segment, next *segmentHead) error {
 	if !r.GTIDs.Equal(next.ledger.gtids) {
 		return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it",
 			ErrCorrupt, s.last)
-	}
-	return nil
-}
-
-// DumpOptions choose what Dump prints.
-type DumpOptions struct {
-	From, To uint64 // indexes; To 0: to the end
-	Events   bool   // a line for each event too
-	Keys     *Keys  // of encrypted segments
-}
-
-// Dump prints a line for each entry, like
-//
-//	41  term 3  trx  node 1 incarnation 12  binlog.000001:4711..9803  1746 bytes  unfinished  3e11…:17-19
-//
-// and returns Walk's error.
-func Dump(w io.Writer, fsys FS, dir string, opts DumpOptions) error {
-	err := Walk(fsys, dir, opts.Keys, func(e *EntryInfo) error {
-		if e.Index < opts.From {
-			return nil
-		}
-		if opts.To != 0 && e.Index > opts.To {
-			return errStop
-		}
-		if _, err := io.WriteString(w, e.line()); err != nil {
-			return err
-		}
-		if !opts.Events || e.Meta == nil || e.Meta.Kind == Settings {
-			return nil
-		}
-		return dumpEvents(w, e.Events)
-	})
-	if err == errStop {
-		return nil
-	}
-	return err
-}
-
-func (e *EntryInfo) line() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d\tterm %d\t", e.Index, e.Term)
-	m := e.Meta
-	switch {
-	case m != nil:
-		fmt.Fprintf(&b, "%v\tnode %d incarnation %d\t%v..%d:%d\t%d bytes", m.Kind, m.Node, m.Incarnation, m.Start, m.End.File,
-			m.End.Off, len(e.Events))
-		for _, f := range []struct {
-			flag Flags
-			name string
-		}{{FlagContinues, "continues"}, {FlagUnfinished, "unfinished"}, {FlagSpecial, "special"}} {
-			if m.Flags&f.flag != 0 {
-				b.WriteString("\t" + f.name)
-			}
-		}
-		if e.Aborts {
-			b.WriteString("\taborts")
-		}
-		for _, r := range m.GTIDs {
-			b.WriteString("\t" + r.String())
-		}
-	case e.Type != raftpb.EntryNormal:
-		fmt.Fprintf(&b, "%v\t%d bytes", e.Type, len(e.Data))
-	case len(e.Data) == 0:
-		b.WriteString("empty")
-	default:
-		fmt.Fprintf(&b, "unknown\t%d bytes", len(e.Data))
-	}
-	fmt.Fprintf(&b, "\t%s:%d\n", e.File, e.Offset)
-	return b.String()
-}
-
-func dumpEvents(w io.Writer, events []byte) error {
-	for len(events) > 0 {
-		h, ev, rest, err := binlog.Cut(events)
-		if err != nil {
-			_, err = fmt.Fprintf(w, "\t%d bytes that are no event: %v\n", len(events), err)
-			return err
-		}
-		note := ""
-		if err := binlog.VerifyChecksum(ev); err != nil {
-			note = "  " + err.Error()
-		}
-		if _, err := fmt.Fprintf(w, "\t%v\t%d bytes\tend %d%s\n", h.Type, h.EventSize, h.LogPos, note); err != nil {
-			return err
-		}
-		events = rest
 	}
 	return nil
 }

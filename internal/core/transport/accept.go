@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,27 +10,22 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
-
-	"trireme/internal/base/nbio"
-	"trireme/internal/base/pki"
 )
 
 // inbound is a stream that a peer opened to us.
 type inbound struct {
-	t        *Transport
-	raw      net.Conn
-	r        *frameReader
+	*conn
 	from     uint64
 	stream   stream
 	instance uint64
-	cert     *x509.Certificate
-	ctx      context.Context
-	end      context.CancelFunc
-	requests chan struct{} // one token for each request being handled
+	ctx      context.Context // ends with the connection
+	hangUp   context.CancelFunc
 	unpacker unpacker
 
-	mu sync.Mutex // serialises writers
-	w  frameWriter
+	requests  int // that are being handled, and those below
+	answering int // whose answers are being written
+	mu        sync.Mutex
+	responses []response // not written yet
 }
 
 type inboundKey struct {
@@ -127,10 +121,15 @@ func (t *Transport) serveInbound(raw net.Conn, host string, at time.Time) {
 		t.logStranger(host, err)
 		return
 	}
-	if !t.register(in, h) {
+	ok, learned := t.register(in, h)
+	if !ok {
+		_ = in.s.own.Close()
 		return
 	}
-	err = in.serve()
+	if learned != "" {
+		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", learned)
+	}
+	err = in.serve(in.ctx)
 	t.unregister(in)
 	if errors.Is(err, ErrProtocol) && t.warnings.may(warning{host, ErrProtocol}) {
 		t.cfg.Logger.Error("peer violates the protocol; connection closed", "peer", in.from, "stream", in.stream.String(),
@@ -156,16 +155,11 @@ func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error
 	ctx, cancel := context.WithTimeout(t.ctx, t.cfg.HandshakeLimit)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	tc := tls.Server(&timedConn{Conn: nbio.Wrap(raw), idle: t.cfg.IdleLimit, stall: t.cfg.StallLimit}, t.cfg.TLS())
-	if err := tc.HandshakeContext(ctx); err != nil {
-		if errors.Is(err, pki.ErrForeign) {
-			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)
-		}
-		return nil, nil, fmt.Errorf("TLS: %w", err)
+	c, err := t.secure(ctx, raw, tls.Server)
+	if err != nil {
+		return nil, nil, err
 	}
-	in := &inbound{t: t, raw: raw, r: newFrameReader(tc), w: newFrameWriter(tc),
-		requests: make(chan struct{}, maxRequestsPerPeer)}
-	kind, body, err := in.r.next(maxHelloFrame)
+	kind, body, err := c.r.next(maxHelloFrame)
 	if err != nil {
 		return nil, nil, fmt.Errorf("wait for hello: %w", err)
 	}
@@ -176,19 +170,30 @@ func (t *Transport) welcome(raw net.Conn, at time.Time) (*inbound, *hello, error
 	if err != nil {
 		return nil, nil, err
 	}
-	w := t.judge(tc, h)
+	w := t.judge(c.tls, h)
 	if w.verdict == accepted && t.isTwin(h, raw, at) {
 		w.verdict, w.text = refusedTwin, fmt.Sprintf("another process runs as node %d, and was started before this one",
 			h.from)
 	}
-	if err := in.reply(frameWelcome, w.encode()); err != nil {
+	if err := c.say(frameWelcome, w.encode()); err != nil {
 		return nil, nil, fmt.Errorf("answer hello: %w", err)
 	}
 	if w.verdict == refusedGeneration {
 		t.cfg.Handler.OtherGeneration(h.from, h.generation)
 	}
-	in.from, in.stream, in.instance, in.cert = h.from, h.stream, h.instance, tc.ConnectionState().PeerCertificates[0]
-	return in, h, w.err()
+	if err := w.err(); err != nil {
+		return nil, nil, err
+	}
+	return newInbound(c, h), h, c.s.adopt()
+}
+
+func newInbound(c *conn, h *hello) *inbound {
+	in := &inbound{conn: c, from: h.from, stream: h.stream, instance: h.instance}
+	c.user, c.answers, c.limit = in, true, maxControlFrame
+	if h.stream == bulkStream {
+		c.limit = maxBulkFrame
+	}
+	return in
 }
 
 // judge decides about a hello.
@@ -228,31 +233,28 @@ func (t *Transport) judge(tc *tls.Conn, h *hello) *welcome {
 
 // register makes in the one stream of its kind from its peer, in place of an older one, and lets our own links to the
 // peer dial at once, where it says that it is. A peer that SetPeers did not name is dialed at the address it gave: it
-// may lead a membership that this node has not heard of yet.
-func (t *Transport) register(in *inbound, h *hello) bool {
+// may lead a membership that this node has not heard of yet. learned is that address. Nothing is logged here, because
+// the loop waits for t.mu.
+func (t *Transport) register(in *inbound, h *hello) (ok bool, learned string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return false
+		return false, ""
 	}
-	var cancel context.CancelFunc
-	in.ctx, cancel = context.WithCancel(t.ctx)
-	context.AfterFunc(in.ctx, func() { in.raw.Close() })
-	in.end = cancel
+	in.ctx, in.hangUp = context.WithCancel(t.ctx)
 	key := inboundKey{in.from, in.stream}
 	if old := t.inbound[key]; old != nil {
-		old.end()
+		old.hangUp()
 	}
 	t.inbound[key] = in
-	if t.cfg.Revoked(in.cert) != "" { // between hello and now, with nothing for Recheck to see
-		in.end()
+	if t.cfg.Revoked(in.cert()) != "" { // between hello and now, with nothing for Recheck to see
+		in.hangUp()
 	}
 	p := t.peers[in.from]
-	addr := dialBack(h.address, in.raw.RemoteAddr())
+	addr := dialBack(h.address, in.s.RemoteAddr())
 	// with that stream it is forgotten, too
 	if p == nil && addr != "" && in.stream == controlStream && t.learnedPeers() < maxLearned {
-		t.cfg.Logger.Info("a node of the cluster that is not a known peer connected", "peer", in.from, "addr", addr)
-		p = t.addPeer(in.from, addr, true)
+		p, learned = t.addPeer(in.from, addr, true), addr
 	}
 	if p != nil {
 		if addr != "" {
@@ -260,7 +262,7 @@ func (t *Transport) register(in *inbound, h *hello) bool {
 		}
 		p.dialNow()
 	}
-	return true
+	return true, learned
 }
 
 // dialBack is the address a peer gave, with the address it came from in place of 0.0.0.0 or ::.
@@ -289,7 +291,7 @@ func (t *Transport) learnedPeers() int {
 }
 
 func (t *Transport) unregister(in *inbound) {
-	defer in.end() // after the unlock: callers that wait for the end find it unregistered
+	defer in.hangUp() // after the unlock: callers that wait for the end find it unregistered
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := inboundKey{in.from, in.stream}
@@ -303,30 +305,6 @@ func (t *Transport) unregister(in *inbound) {
 	}
 }
 
-// reply writes one frame back to the dialer.
-func (in *inbound) reply(kind frameKind, parts ...[]byte) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return errors.Join(in.w.frame(kind, parts...), in.w.Flush())
-}
-
-// serve reads frames until the connection ends.
-func (in *inbound) serve() error {
-	limit := maxControlFrame
-	if in.stream == bulkStream {
-		limit = maxBulkFrame
-	}
-	for {
-		kind, body, err := in.r.next(limit)
-		if err != nil {
-			return err
-		}
-		if err := in.handle(kind, body); err != nil {
-			return err
-		}
-	}
-}
-
 func (in *inbound) handle(kind frameKind, body []byte) error {
 	switch {
 	case kind == frameRaft:
@@ -336,7 +314,7 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 	case kind == framePacked && in.stream == bulkStream:
 		return in.handlePacked(body)
 	case kind == framePing && len(body) == 8:
-		return in.reply(framePong, body)
+		return in.w.frame(framePong, body)
 	case kind == frameStatus && in.stream == controlStream:
 		in.t.cfg.Handler.HandleStatus(in.from, body)
 		return nil
@@ -349,6 +327,7 @@ func (in *inbound) handle(kind frameKind, body []byte) error {
 // handlePacked handles the frames in a packed one, which are messages between nodes and nothing else.
 func (in *inbound) handlePacked(body []byte) error {
 	frames, err := in.unpacker.unpack(body)
+	in.s.left -= len(frames) // it takes more of the turn than to read them
 	for err == nil && len(frames) > 0 {
 		var kind frameKind
 		if kind, body, frames, err = cutFrame(frames); err != nil {

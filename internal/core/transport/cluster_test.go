@@ -5,12 +5,14 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"trireme/internal/base/pki"
 )
@@ -173,6 +175,31 @@ func (n *node) with(f func()) {
 	f()
 }
 
+// on runs f with a peer's stream to this node, on the loop.
+func (n *node) on(from uint64, s stream, f func(*inbound)) {
+	eventually(n.t, "the loop has the stream", func() bool {
+		n.Transport.mu.RLock()
+		in := n.inbound[inboundKey{from, s}]
+		n.Transport.mu.RUnlock()
+		if in == nil {
+			return false
+		}
+		there := make(chan bool)
+		n.loop.Do(func() {
+			if in.watch != nil {
+				f(in)
+			}
+			there <- in.watch != nil
+		})
+		return <-there
+	})
+}
+
+// deafen has a node read a peer's stream no more, or again.
+func (n *node) deafen(from uint64, s stream, on bool) {
+	n.on(from, s, func(in *inbound) { in.watch.WantRead(!on) })
+}
+
 func message(t raftpb.MessageType, from, to, index uint64, data ...[]byte) *raftpb.Message {
 	m := &raftpb.Message{Type: t.Enum(), From: new(from), To: new(to), Term: new(uint64(1)), Index: new(index)}
 	for i, d := range data {
@@ -201,7 +228,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 // cable is a Dial that can be cut: the fault layer of these tests.
 type cable struct {
 	mu    sync.Mutex
-	conns []net.Conn
+	conns []*os.File // sockets: the transport closes what Dial has given it
 	err   error
 	// patient dials again until somebody listens.
 	patient bool
@@ -218,20 +245,28 @@ func (c *cable) dial(ctx context.Context, addr string) (net.Conn, error) {
 	for err != nil && c.patient && sleep(ctx, time.Millisecond) {
 		conn, err = DialTCP(ctx, addr)
 	}
-	if err == nil {
-		c.mu.Lock()
-		c.conns = append(c.conns, conn)
-		c.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	f, err := conn.(*net.TCPConn).File()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conns = append(c.conns, f)
+	return conn, nil
 }
 
 func (c *cable) cut(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
-	for _, conn := range c.conns {
-		conn.Close()
+	for _, f := range c.conns {
+		if raw, err := f.SyscallConn(); err == nil { // Fd would make the socket a blocking one
+			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+		}
+		f.Close()
 	}
 	c.conns = nil
 }

@@ -23,11 +23,14 @@ const (
 	flagSnapshot = 1 << 1
 )
 
-// encodedMessage is a message whose length is known, ready to be written.
+// encodedMessage is a message whose length is known, and what of it is still to be written.
 type encodedMessage struct {
 	m        *raftpb.Message
-	snapshot []byte
 	size     int // bytes of the frame's body
+	begun    bool
+	at       int    // the next entry
+	rest     []byte // of what comes before it
+	snapshot []byte // comes last
 }
 
 // prepare measures m. The only error is a message that the format cannot hold.
@@ -62,23 +65,37 @@ type messageWriter interface {
 	AvailableBuffer() []byte
 }
 
-// writeTo writes the message; data goes straight from the entries to w.
-func (e *encodedMessage) writeTo(w messageWriter) error {
-	m := e.m
-	b := append(appendHeader(w.AvailableBuffer(), m), m.GetContext()...)
-	if _, err := w.Write(b); err != nil {
-		return err
-	}
-	for _, ent := range m.GetEntries() {
-		if _, err := w.Write(appendEntryHeader(w.AvailableBuffer(), ent)); err != nil {
-			return err
-		}
-		if _, err := w.Write(ent.GetData()); err != nil {
-			return err
+// writeTo writes about most bytes of what is left, and says whether that was all. Data goes straight from the entries
+// to w.
+func (e *encodedMessage) writeTo(w messageWriter, most int) (all bool, err error) {
+	if !e.begun {
+		e.begun = true
+		b := append(appendHeader(w.AvailableBuffer(), e.m), e.m.GetContext()...)
+		if _, err := w.Write(b); err != nil {
+			return false, err
 		}
 	}
-	_, err := w.Write(e.snapshot)
-	return err
+	for entries := e.m.GetEntries(); most > 0; {
+		n := min(len(e.rest), most)
+		if _, err := w.Write(e.rest[:n]); err != nil {
+			return false, err
+		}
+		e.rest, most = e.rest[n:], most-n
+		switch {
+		case len(e.rest) > 0:
+		case e.at < len(entries):
+			ent := entries[e.at]
+			if _, err := w.Write(appendEntryHeader(w.AvailableBuffer(), ent)); err != nil {
+				return false, err
+			}
+			e.at, e.rest, most = e.at+1, ent.GetData(), most-entryHeader
+		case e.snapshot != nil:
+			e.rest, e.snapshot = e.snapshot, nil
+		default:
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // appendHeader appends what comes before the context.

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"syscall"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -25,8 +26,11 @@ func encodeMessage(t interface{ Fatal(...any) }, m *raftpb.Message) []byte {
 	}
 	var buf bytes.Buffer
 	w := bufio.NewWriterSize(&buf, 128) // smaller than most messages: headers cross its end
-	if err := e.writeTo(w); err != nil {
-		t.Fatal(err)
+	for all := false; !all; {
+		var err error
+		if all, err = e.writeTo(w, 7); err != nil { // in many pieces
+			t.Fatal(err)
+		}
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
@@ -182,9 +186,16 @@ func FuzzFrames(f *testing.F) {
 	f.Add(buf.Bytes())
 	f.Add([]byte{0xff, 0xff, 0xff, 0x7f, 3})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := newFrameReader(bytes.NewReader(b))
+		r, parts := newFrameReader(bytes.NewReader(b)), newFrameReader(&inParts{b: b})
 		for total := 0; ; {
-			_, body, err := r.next(maxBulkFrame)
+			kind, body, err := r.next(maxBulkFrame)
+			sameKind, same, perr := parts.next(maxBulkFrame)
+			for perr == syscall.EAGAIN {
+				sameKind, same, perr = parts.next(maxBulkFrame)
+			}
+			if kind != sameKind || !bytes.Equal(body, same) || (err == nil) != (perr == nil) {
+				t.Fatalf("kind %d, %d bytes, %v; in parts kind %d, %d bytes, %v", kind, len(body), err, sameKind, len(same), perr)
+			}
 			if err != nil {
 				if !errors.Is(err, ErrProtocol) && err != io.EOF && err != io.ErrUnexpectedEOF {
 					t.Fatalf("unclassified: %v", err)
@@ -196,6 +207,23 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 	})
+}
+
+// inParts gives one byte at every other read, and EAGAIN at those between.
+type inParts struct {
+	b    []byte
+	wait bool
+}
+
+func (r *inParts) Read(p []byte) (int, error) {
+	if r.wait = !r.wait; r.wait {
+		return 0, syscall.EAGAIN
+	}
+	if len(r.b) == 0 {
+		return 0, io.EOF
+	}
+	p[0], r.b = r.b[0], r.b[1:]
+	return 1, nil
 }
 
 func TestLargeFramesAreReadWhole(t *testing.T) {

@@ -5,11 +5,18 @@
 // a bulk stream (log entries, snapshots), so that a heartbeat never waits for data. Data flows from the dialer to the
 // listener; only pongs, responses and the answer to hello flow back.
 //
-//	Send -> link queue (bounded) -> writer goroutine: one flush per drained queue -> TLS -> peer's reader -> Handler
+//	Send -> link queue (bounded) -> loop: one flush per link and turn -> TLS -> the peer's loop -> Handler
+//
+// Goroutines connect, shake hands and connect again; a connection that both sides have agreed on is read and written by
+// the loop (internal/base/loop), which never waits. What the kernel does not take yet stays with the connection, and no
+// more is encrypted meanwhile than the rest of a frame of at most 4 MiB, or of a piece of 256 KiB of a larger message.
+// Frames are read in the parts in which they come. A turn of reading or writing ends after about 1 MiB, within a large
+// message too, so that no other connection waits for the whole of it. Each request has a goroutine.
 //
 // A stream is trusted after the TLS handshake (the certificate is of the cluster's CA and names a node of it) and hello
 // (the raft id claimed is the one in the certificate, the cluster and the node dialed are the right ones). Before that
-// a connection has a few seconds and a bounded number of places; after it, every wait for bytes has a deadline.
+// a connection has a few seconds and a bounded number of places; after it, silence and bytes that are not taken have a
+// limit.
 //
 // # Losing messages
 //

@@ -5,8 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
-	"time"
+	"math"
 )
 
 // Every frame is: body length u32 | kind u8 | body.
@@ -37,85 +36,60 @@ const (
 	// growStep is how much memory a frame gets before its bytes have come: a length alone cannot make us allocate more. A
 	// message of raft's usual greatest size (1 MiB of entries) fits at once.
 	growStep = 4 << 20
-	ioChunk  = 256 << 10
 )
 
 // MaxRequestBytes bounds the body of a request or an answer, and a status broadcast.
 const MaxRequestBytes = 4 << 20
 
-// timedConn gives each read and write of a connection a deadline of its own: what makes progress may take as long as it
-// needs, what does not is cut.
-type timedConn struct {
-	net.Conn
-	idle  time.Duration // for each Read
-	stall time.Duration // for each piece of a Write
+// frameReader reads frames. Where a read does not wait, an error is that of the moment: next goes on where it was.
+type frameReader struct {
+	r *bufio.Reader
+	// the frame whose body is coming
+	kind frameKind
+	size int
+	body []byte // nil: none is
+	have int
 }
 
-func (c *timedConn) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.idle)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
-}
-
-func (c *timedConn) Write(p []byte) (int, error) {
-	done := 0
-	for {
-		piece := p[done:min(len(p), done+ioChunk)]
-		if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
-			return done, err
-		}
-		n, err := c.Conn.Write(piece)
-		done += n
-		if err != nil || done == len(p) {
-			return done, err
-		}
-	}
-}
-
-// frameReader reads frames.
-type frameReader struct{ r *bufio.Reader }
-
-func newFrameReader(c io.Reader) *frameReader { return &frameReader{bufio.NewReaderSize(c, 64<<10)} }
+func newFrameReader(c io.Reader) *frameReader { return &frameReader{r: bufio.NewReaderSize(c, 64<<10)} }
 
 // next returns one frame; the body is the caller's. An empty body is nil.
 func (f *frameReader) next(limit int) (frameKind, []byte, error) {
-	head, err := f.r.Peek(frameHeader)
-	if err != nil {
-		if len(head) > 0 && err == io.EOF {
-			err = io.ErrUnexpectedEOF
+	if f.body == nil {
+		head, err := f.r.Peek(frameHeader)
+		if err != nil {
+			if len(head) > 0 && err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, nil, err
 		}
-		return 0, nil, err
+		size, kind := binary.LittleEndian.Uint32(head), frameKind(head[4])
+		if uint64(size) > uint64(limit) {
+			return 0, nil, fmt.Errorf("%w: frame of %d bytes, %d are allowed", ErrProtocol, size, limit)
+		}
+		_, _ = f.r.Discard(frameHeader) // peeked above
+		if size == 0 {
+			return kind, nil, nil
+		}
+		f.kind, f.size, f.have = kind, int(size), 0
+		f.body = make([]byte, min(f.size, growStep))
 	}
-	size, kind := binary.LittleEndian.Uint32(head), frameKind(head[4])
-	if uint64(size) > uint64(limit) {
-		return 0, nil, fmt.Errorf("%w: frame of %d bytes, %d are allowed", ErrProtocol, size, limit)
-	}
-	_, _ = f.r.Discard(frameHeader) // peeked above
-	body, err := f.body(int(size))
-	return kind, body, err
-}
-
-func (f *frameReader) body(size int) ([]byte, error) {
-	if size == 0 {
-		return nil, nil
-	}
-	b := make([]byte, min(size, growStep))
-	for read := 0; ; {
-		n, err := io.ReadFull(f.r, b[read:])
-		read += n
+	for {
+		n, err := io.ReadFull(f.r, f.body[f.have:])
+		if f.have += n; f.have == f.size {
+			body := f.body
+			f.body = nil
+			return f.kind, body, nil
+		}
 		if err != nil {
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
-			return nil, err
+			return 0, nil, err
 		}
-		if read == size {
-			return b, nil
-		}
-		grown := make([]byte, min(size, 4*len(b)))
-		copy(grown, b)
-		b = grown
+		grown := make([]byte, min(f.size, 4*len(f.body)))
+		copy(grown, f.body)
+		f.body = grown
 	}
 }
 
@@ -150,5 +124,6 @@ func (w frameWriter) message(kind frameKind, e *encodedMessage) error {
 	if err := w.head(kind, e.size); err != nil {
 		return err
 	}
-	return e.writeTo(w.Writer)
+	_, err := e.writeTo(w.Writer, math.MaxInt)
+	return err
 }

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"testing"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/loop"
 	"trireme/lab/heap"
 )
 
@@ -47,12 +47,6 @@ func (*strict) RaftUnreachable(uint64)             {}
 func (*strict) SnapshotStatus(uint64, bool)        {}
 func (*strict) OtherGeneration(uint64, Generation) {}
 
-// quiet is a connection that drops what is written to it.
-type quiet struct{ net.Conn }
-
-func (quiet) Write(p []byte) (int, error) { return len(p), nil }
-func (quiet) Close() error                { return nil }
-
 // FuzzStream is a peer with the right certificate that sends anything once it has been let in: it is cut off, or what
 // it sent was checked, and its lengths alone get it no memory.
 func FuzzStream(f *testing.F) {
@@ -80,14 +74,14 @@ func FuzzStream(f *testing.F) {
 			ctx, end := context.WithCancel(context.Background())
 			defer end()
 			tr := &Transport{cfg: Config{ID: 1, Cluster: testCluster, Handler: s, Logger: slog.New(slog.DiscardHandler)},
-				ctx: ctx}
-			in := &inbound{t: tr, raw: quiet{}, r: newFrameReader(&once{b}), w: newFrameWriter(quiet{}), from: 2,
-				stream: controlStream, ctx: ctx, end: end,
-				requests: make(chan struct{}, maxRequestsPerPeer)}
+				ctx: ctx, loop: &loop.Loop{}}
+			h := goodHello(controlStream)
 			if bulk {
-				in.stream = bulkStream
+				h.stream = bulkStream
 			}
-			if err := in.serve(); !errors.Is(err, ErrProtocol) && err != io.EOF && err != io.ErrUnexpectedEOF {
+			in := newInbound(&conn{t: tr, s: &socket{}, r: newFrameReader(&once{b}), w: newFrameWriter(io.Discard)}, &h)
+			in.ctx = ctx
+			if err := in.read(); !errors.Is(err, ErrProtocol) && err != io.EOF && err != io.ErrUnexpectedEOF {
 				t.Fatalf("unclassified: %v", err)
 			}
 			tr.wg.Wait()

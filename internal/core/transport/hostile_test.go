@@ -46,7 +46,12 @@ func dialRaw(t *testing.T, n *node) net.Conn {
 // introduce opens a stream to n as node 2 with the given hello, and returns the verdict.
 func introduce(t *testing.T, n *node, b *pki.Bundle, h hello) (*tls.Conn, *welcome, error) {
 	t.Helper()
-	c := tls.Client(dialRaw(t, n), b.PeerTLS())
+	return introduceOver(t, dialRaw(t, n), b, h)
+}
+
+func introduceOver(t *testing.T, nc net.Conn, b *pki.Bundle, h hello) (*tls.Conn, *welcome, error) {
+	t.Helper()
+	c := tls.Client(nc, b.PeerTLS())
 	w := newFrameWriter(c)
 	if err := errors.Join(w.frame(frameHello, h.encode()), w.Flush()); err != nil {
 		return c, nil, err

@@ -12,12 +12,12 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// link is one outgoing stream to a peer: a bounded queue, and a goroutine that keeps a connection and writes to it.
+// link is one outgoing stream to a peer: a bounded queue, and a goroutine that keeps a connection for the loop to write
+// to.
 type link struct {
 	p      *peer
 	stream stream
 	limit  int // bytes queued or being written
-	wake   chan struct{}
 	kick   chan struct{}
 
 	mu     sync.Mutex
@@ -95,14 +95,13 @@ type answer struct {
 const maxCalls = 256
 
 func newLink(p *peer, s stream, limit int) *link {
-	return &link{p: p, stream: s, limit: limit, wake: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		calls: make(map[uint64]chan answer)}
+	return &link{p: p, stream: s, limit: limit, kick: make(chan struct{}, 1), calls: make(map[uint64]chan answer)}
 }
 
-func (l *link) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
+// mark has what is queued written; mu is held, and the loop has to be woken afterwards.
+func (l *link) mark() {
+	if l.conn != nil {
+		l.p.t.mark(l.conn.conn)
 	}
 }
 
@@ -123,16 +122,16 @@ func (l *link) enqueue(m *raftpb.Message) bool {
 	}
 	l.bytes += n
 	l.msgs = append(l.msgs, m)
+	l.mark()
 	l.mu.Unlock()
-	l.signal()
 	return true
 }
 
 func (l *link) setStatus(status []byte) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.status = status
-	l.mu.Unlock()
-	l.signal()
+	l.mark()
 }
 
 // run keeps the stream open until the peer is removed or the transport closed.
@@ -177,22 +176,21 @@ func (l *link) use(c *outConn) *outConn {
 		l.p.connected(c)
 	}
 	if l.p.t.cfg.Revoked(c.cert()) != "" { // between hello and now, with nothing for Recheck to see
-		c.raw.Close()
+		c.close()
 	}
-	l.signal() // a status may be waiting
-	lost := l.serve(c)
-	l.offline(lost)
+	lost := c.serve(l.p.ctx)
+	l.offline(c, lost)
 	if l.stream != controlStream || l.p.ctx.Err() != nil {
 		return nil
 	}
 	return l.p.redial(c.addr, lost)
 }
 
-// offline drops what was queued: by the time there is a connection again, raft wants something else.
-func (l *link) offline(lost error) {
+// offline drops what was queued, or being written: by the time there is a connection again, raft wants something else.
+func (l *link) offline(c *outConn, lost error) {
 	l.mu.Lock()
 	l.online, l.conn, l.bytes = false, nil, 0
-	msgs, calls := l.msgs, l.calls
+	msgs, calls := append(c.batch.msgs, l.msgs...), l.calls
 	l.msgs, l.frames, l.calls = nil, nil, make(map[uint64]chan answer)
 	l.mu.Unlock()
 	for _, ch := range calls {
@@ -237,64 +235,6 @@ func (l *link) pause(d time.Duration) bool {
 	return true
 }
 
-// serve writes what is queued, and pings, until the connection ends. It returns why it ended.
-func (l *link) serve(c *outConn) error {
-	defer context.AfterFunc(l.p.ctx, func() { c.raw.Close() })()
-	readEnd := make(chan error, 1)
-	go func() {
-		err := l.read(c)
-		c.raw.Close() // wakes the writer
-		readEnd <- err
-	}()
-	err := l.write(c, readEnd)
-	c.raw.Close()
-	if err == nil {
-		return <-readEnd
-	}
-	if rerr := <-readEnd; isReset(rerr) {
-		return rerr // the peer's end says more than a failed write
-	}
-	return err
-}
-
-// write returns nil when the reader has ended.
-func (l *link) write(c *outConn, readEnd chan error) error {
-	interval := l.p.t.cfg.PingInterval
-	if l.stream == bulkStream {
-		interval *= 4
-	}
-	ping := time.NewTicker(interval)
-	defer ping.Stop()
-	pack := newPacker(c, l.compression(), &l.p.t.packed)
-	if err := writePing(c.w); err != nil {
-		return err
-	}
-	for {
-		select {
-		case err := <-readEnd:
-			readEnd <- err
-			return nil
-		case <-ping.C:
-			if err := writePing(c.w); err != nil {
-				return err
-			}
-		case <-l.wake:
-			if err := l.flush(pack); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// clockBase makes ping times small and monotonic.
-var clockBase = time.Now()
-
-func writePing(w frameWriter) error {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(time.Since(clockBase)))
-	return errors.Join(w.frame(framePing, b[:]), w.Flush())
-}
-
 // compression is when this link compresses: a control stream has nothing that would be worth it.
 func (l *link) compression() Compression {
 	if l.stream == bulkStream {
@@ -303,114 +243,134 @@ func (l *link) compression() Compression {
 	return CompressNever
 }
 
-// flush writes everything queued with one flush at the end.
-func (l *link) flush(pack *packer) error {
+// batch is what a connection writes now. It counts in the queue until the kernel has all of it.
+type batch struct {
+	msgs   []*raftpb.Message
+	status []byte
+	frames [][]byte
+	bytes  int
+	packed bool           // messages are compressed
+	at     int            // the next message
+	part   encodedMessage // the one before it, unless all of it is written: then m is nil
+}
+
+// clockBase makes ping times small and monotonic.
+var clockBase = time.Now()
+
+// next writes the next piece of a message, a ping that is due, or the next frame of the batch: requests, messages,
+// status. Where it has none left, the next batch is all that is queued by then.
+func (c *outConn) next() (bool, error) {
+	b := &c.batch
+	switch {
+	case b.part.m != nil:
+		return true, c.piece()
+	case c.ping:
+		c.ping = false
+		var now [8]byte
+		binary.LittleEndian.PutUint64(now[:], uint64(time.Since(clockBase)))
+		return true, c.w.frame(framePing, now[:])
+	case b.bytes == 0 && b.status == nil && !c.take():
+		return false, nil
+	case len(b.frames) > 0:
+		f := b.frames[0]
+		b.frames = b.frames[1:]
+		return true, c.w.frame(frameRequest, f)
+	case b.at < len(b.msgs):
+		m := b.msgs[b.at]
+		b.at++
+		return true, c.message(m)
+	case b.packed:
+		b.packed = false
+		return true, c.pack.end()
+	case b.status != nil:
+		status := b.status
+		b.status = nil
+		return true, c.w.frame(frameStatus, status)
+	}
+	return false, nil
+}
+
+// take makes a batch of what is queued; false: nothing is.
+func (c *outConn) take() bool {
+	l := c.l
 	l.mu.Lock()
-	msgs, status, frames, bytes := l.msgs, l.status, l.frames, l.bytes
+	defer l.mu.Unlock()
+	if l.bytes == 0 && l.status == nil {
+		return false
+	}
+	c.batch = batch{msgs: l.msgs, status: l.status, frames: l.frames, bytes: l.bytes}
 	l.msgs, l.spare = l.spare[:0], nil
 	l.status, l.frames = nil, nil
-	l.mu.Unlock()
+	c.batch.packed = c.pack.wants(c.batch.bytes)
+	return true
+}
 
-	var err error
-	if pack.wants(bytes) {
-		err = l.writePacked(pack, msgs)
-	} else {
-		err = l.writeAll(pack.c.w, msgs, status, frames)
+// written gives a batch's room in the queue back.
+func (c *outConn) written() bool {
+	l, b := c.l, &c.batch
+	if b.bytes == 0 {
+		return false
 	}
 	if l.stream == bulkStream {
-		l.reportSnapshots(msgs, err == nil)
+		for _, m := range b.msgs {
+			if m.GetType() == raftpb.MsgSnap {
+				l.p.t.cfg.Handler.SnapshotStatus(l.p.id, true)
+			}
+		}
 	}
-	clear(msgs)
+	clear(b.msgs)
 	l.mu.Lock()
-	l.bytes -= min(bytes, l.bytes)
-	l.spare = msgs[:0]
+	l.bytes -= b.bytes
+	l.spare = b.msgs[:0]
 	l.mu.Unlock()
+	*b = batch{}
+	return true
+}
+
+// message writes a message, of a large one the first piece. It goes into a packed frame if the batch is packed: that is
+// for the bulk stream, which has nothing else. What cannot be sent is logged, reported and left out.
+func (c *outConn) message(m *raftpb.Message) error {
+	e, err := prepare(m)
+	if err != nil {
+		c.t.cfg.Logger.Error("raft message cannot be sent", "peer", c.l.p.id, "err", err)
+		c.t.dropped(m)
+		return nil
+	}
+	if c.batch.packed {
+		if err := c.pack.begin(); err != nil {
+			return err
+		}
+		w, err := c.pack.target(e.size)
+		if err != nil {
+			return err
+		}
+		if w != c.w {
+			return errors.Join(w.message(frameRaft, &e), c.pack.took())
+		}
+	}
+	c.batch.part = e
+	return errors.Join(c.w.head(frameRaft, e.size), c.piece())
+}
+
+// piece writes the next piece of a message.
+func (c *outConn) piece() error {
+	all, err := c.batch.part.writeTo(c.w, pieceBytes)
+	if all {
+		c.batch.part = encodedMessage{}
+	}
 	return err
 }
 
-func (l *link) writeAll(w frameWriter, msgs []*raftpb.Message, status []byte, frames [][]byte) error {
-	for _, f := range frames {
-		if err := w.frame(frameRequest, f); err != nil {
-			return err
+// handle takes pongs and answers.
+func (c *outConn) handle(kind frameKind, body []byte) error {
+	switch {
+	case kind == framePong && len(body) == 8:
+		if c.l.stream == controlStream {
+			c.l.p.rtts.add(time.Since(clockBase) - time.Duration(binary.LittleEndian.Uint64(body)))
 		}
+		return nil
+	case kind == frameResponse && c.l.stream == controlStream:
+		return c.l.answered(body)
 	}
-	for _, m := range msgs {
-		e, err := l.prepare(m)
-		if err != nil {
-			continue
-		}
-		if err := w.message(frameRaft, &e); err != nil {
-			return err
-		}
-	}
-	if status != nil {
-		if err := w.frame(frameStatus, status); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
-}
-
-// writePacked writes messages in packed frames. It is for the bulk stream, which has nothing else.
-func (l *link) writePacked(p *packer, msgs []*raftpb.Message) error {
-	if err := p.begin(); err != nil {
-		return err
-	}
-	for _, m := range msgs {
-		e, err := l.prepare(m)
-		if err != nil {
-			continue
-		}
-		w, err := p.target(e.size)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(w.message(frameRaft, &e), p.took()); err != nil {
-			return err
-		}
-	}
-	if err := p.end(); err != nil {
-		return err
-	}
-	return p.c.w.Flush()
-}
-
-// prepare makes a queued message ready to be written. What cannot be sent is logged, reported and left out.
-func (l *link) prepare(m *raftpb.Message) (encodedMessage, error) {
-	e, err := prepare(m)
-	if err != nil {
-		l.p.t.cfg.Logger.Error("raft message cannot be sent", "peer", l.p.id, "err", err)
-		l.p.t.dropped(m)
-	}
-	return e, err
-}
-
-func (l *link) reportSnapshots(msgs []*raftpb.Message, ok bool) {
-	for _, m := range msgs {
-		if m.GetType() == raftpb.MsgSnap {
-			l.p.t.cfg.Handler.SnapshotStatus(l.p.id, ok)
-		}
-	}
-}
-
-// read takes pongs and answers.
-func (l *link) read(c *outConn) error {
-	for {
-		kind, body, err := c.r.next(maxControlFrame)
-		if err != nil {
-			return err
-		}
-		switch {
-		case kind == framePong && len(body) == 8:
-			if l.stream == controlStream {
-				l.p.rtts.add(time.Since(clockBase) - time.Duration(binary.LittleEndian.Uint64(body)))
-			}
-		case kind == frameResponse && l.stream == controlStream:
-			if err := l.answered(body); err != nil {
-				return err
-			}
-		default:
-			return fmt.Errorf("%w: frame of kind %d and %d bytes", ErrProtocol, kind, len(body))
-		}
-	}
+	return fmt.Errorf("%w: frame of kind %d and %d bytes", ErrProtocol, kind, len(body))
 }

@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -50,7 +48,7 @@ type packer struct {
 	c      *outConn
 	mode   Compression
 	packed *Packed
-	socket syscall.RawConn // nil: not to be asked
+	sample func() (linkSample, error)
 	last   linkSample
 	fresh  bool      // last was taken at the write before this one
 	most   int       // no more than so many bytes are unsent
@@ -63,12 +61,9 @@ type packer struct {
 }
 
 func newPacker(c *outConn, mode Compression, packed *Packed) *packer {
-	p := &packer{c: c, mode: mode, packed: packed}
+	p := &packer{c: c, mode: mode, packed: packed, sample: func() (linkSample, error) { return sample(c.s.own.FD()) }}
 	if c.version < packVersion {
 		p.mode = CompressNever
-	}
-	if sc, ok := c.raw.(syscall.Conn); ok && p.mode == CompressAuto {
-		p.socket, _ = sc.SyscallConn() // an error leaves nil
 	}
 	return p
 }
@@ -100,9 +95,8 @@ func (p *packer) wants(bytes int) bool {
 	return worth && !p.until.IsZero() && time.Now().Before(p.until)
 }
 
-// look asks the kernel whether the link is the limit, unless what was written cannot have piled up. Of each small
-// commit it is not asked: the system call wakes the runtime's monitor thread, whose naps cost more than all else that
-// the commit does here.
+// look asks the kernel whether the link is the limit, unless what was written cannot have piled up: each small commit
+// is spared the system call.
 func (p *packer) look(bytes int) {
 	if p.most < backlogFrom {
 		p.most, p.fresh = p.most+bytes, false
@@ -135,17 +129,8 @@ func (s linkSample) isLimit(before linkSample) bool {
 		1e6*(s.acked-before.acked) < packBelow*busy
 }
 
-func (p *packer) sample() (linkSample, error) {
-	if p.socket == nil {
-		return linkSample{}, net.ErrClosed
-	}
-	var info *unix.TCPInfo
-	var err error
-	if cerr := p.socket.Control(func(fd uintptr) {
-		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	}); cerr != nil {
-		return linkSample{}, cerr
-	}
+func sample(fd int) (linkSample, error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return linkSample{}, err
 	}
@@ -153,7 +138,7 @@ func (p *packer) sample() (linkSample, error) {
 		acked: info.Bytes_acked}, nil
 }
 
-// begin prepares for frames that will be compressed.
+// begin prepares for frames that will be compressed. They are written by target, took and end.
 func (p *packer) begin() error {
 	if p.zip != nil {
 		return nil
@@ -200,6 +185,7 @@ func (p *packer) end() error {
 		return nil
 	}
 	p.out = p.zip.EncodeAll(raw, p.out[:0])
+	p.c.s.room -= len(raw) // it takes more of the turn than to write them
 	p.packed.add(len(raw), len(p.out))
 	if len(p.out) > len(raw)/10*9 {
 		_, err := p.c.w.Write(raw)

@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -64,7 +63,7 @@ func TestPackedMessagesArrive(t *testing.T) {
 
 // A peer of an older version gets nothing packed.
 func TestOlderPeerGetsNothingPacked(t *testing.T) {
-	var c outConn
+	c := outConn{conn: &conn{s: &socket{}}}
 	for version, want := range map[uint16]bool{packVersion - 1: false, packVersion: true} {
 		c.version = version
 		if got := newPacker(&c, CompressAlways, &Packed{}).wants(1 << 20); got != want {
@@ -118,57 +117,39 @@ func TestThinLinkCompresses(t *testing.T) {
 	})
 	t.Run("peer", func(t *testing.T) {
 		a, b := startNode(t, 1, compress(CompressAuto)), startNode(t, 2, nil)
-		gate := make(chan struct{})
-		b.onRaft = func(*raftpb.Message) { <-gate }
 		connect(a, b)
+		b.deafen(1, bulkStream, true)
 		send(t, a, b, 10) // the kernels' buffers take so much
-		close(gate)
+		b.deafen(1, bulkStream, false)
 		if p := a.Packed(); p.Before() != 0 {
 			t.Errorf("%d bytes were compressed for a peer that does not read", p.Before())
 		}
 	})
 }
 
-// askedSocket counts the questions to the kernel.
-type askedSocket struct {
-	syscall.RawConn
-	times int
-}
-
-func (s *askedSocket) Control(f func(fd uintptr)) error {
-	s.times++
-	return s.RawConn.Control(f)
-}
-
 // The kernel is asked about a link only once enough was written for something to wait there: never for lone commits,
 // and for each write of a burst.
 func TestLoneCommitsDoNotAskTheKernel(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	s := adopted(t)
+	p := newPacker(&outConn{version: packVersion, conn: &conn{s: s}}, CompressAuto, &Packed{})
+	ask, times := p.sample, 0
+	p.sample = func() (linkSample, error) {
+		times++
+		return ask()
 	}
-	defer ln.Close()
-	nc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	p := newPacker(&outConn{version: packVersion, raw: nc}, CompressAuto, &Packed{})
-	socket := &askedSocket{RawConn: p.socket}
-	p.socket = socket
 	const commit = 2000
 	commits := 0
-	for ; socket.times == 0 && commits < backlogFrom; commits++ {
+	for ; times == 0 && commits < backlogFrom; commits++ {
 		p.wants(commit)
 	}
 	if least := backlogFrom / commit; commits < least {
 		t.Errorf("the kernel was asked at commit %d, the first %d cannot have piled up", commits, least)
 	}
-	before := socket.times
+	before := times
 	for range 10 {
 		p.wants(1 << 20)
 	}
-	if asked := socket.times - before; asked != 9 { // of the bytes after the first of them
+	if asked := times - before; asked != 9 { // of the bytes after the first of them
 		t.Errorf("it was asked %d times in a burst of 10", asked)
 	}
 }
@@ -237,7 +218,7 @@ func TestBadPackedFramesAreRefused(t *testing.T) {
 		"a heartbeat":              packedBody(t, frame(frameRaft, encodeMessage(t, message(raftpb.MsgHeartbeat, 2, 1, 7)))),
 	} {
 		n := startNode(t, 1, nil)
-		in := &inbound{t: n.Transport, from: 2, stream: bulkStream}
+		in := &inbound{conn: &conn{t: n.Transport, s: &socket{}}, from: 2, stream: bulkStream}
 		if err := in.handle(framePacked, body); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -246,6 +227,24 @@ func TestBadPackedFramesAreRefused(t *testing.T) {
 			t.Errorf("a packed frame on the control stream: %v", err)
 		}
 		n.close()
+	}
+}
+
+// To unpack takes time of the loop: it counts as much as to read what was packed.
+func TestPackedFramesCountInATurn(t *testing.T) {
+	n := startNode(t, 1, nil)
+	in := &inbound{conn: &conn{t: n.Transport, s: &socket{left: turnBytes}}, from: 2, stream: bulkStream}
+	var b bytes.Buffer
+	w := newFrameWriter(&b)
+	body := encodeMessage(t, message(raftpb.MsgApp, 2, 1, 1, make([]byte, 2<<20)))
+	if err := errors.Join(w.frame(frameRaft, body), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.handle(framePacked, packedBody(t, b.Bytes())); err != nil {
+		t.Fatal(err)
+	}
+	if len(n.received()) != 1 || in.s.left > 0 {
+		t.Errorf("%d messages; %d bytes of the turn are left", len(n.received()), in.s.left)
 	}
 }
 
@@ -310,14 +309,13 @@ func TestGoldenPackedRead(t *testing.T) {
 func BenchmarkPack(b *testing.B) {
 	for name, data := range map[string][]byte{"rows": rows(64 << 10), "noise": noise(64 << 10)} {
 		b.Run(name, func(b *testing.B) {
-			c := &outConn{version: packVersion, w: newFrameWriter(io.Discard)}
-			p := newPacker(c, CompressAlways, &Packed{})
-			l := &link{}
-			m := []*raftpb.Message{message(raftpb.MsgApp, 1, 2, 7, data)}
+			c := &outConn{version: packVersion, conn: &conn{s: &socket{}, w: newFrameWriter(io.Discard)}}
+			c.pack, c.batch.packed = newPacker(c, CompressAlways, &Packed{}), true
+			m := message(raftpb.MsgApp, 1, 2, 7, data)
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := l.writePacked(p, m); err != nil {
+				if err := errors.Join(c.message(m), c.pack.end(), c.w.Flush()); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/base/nbio"
 	"trireme/internal/base/pki"
 )
 
@@ -117,19 +115,16 @@ func (p *peer) dialNow() {
 	}
 }
 
-// outConn is a connection that both sides have agreed on.
+// outConn is a connection of a link, adopted, that both sides have agreed on.
 type outConn struct {
-	raw      net.Conn
-	tls      *tls.Conn
+	*conn
+	l        *link
 	addr     string // that was dialed
-	r        *frameReader
-	w        frameWriter
 	instance uint64 // of the peer's process
 	version  uint16 // of the protocol that both speak
+	pack     *packer
+	batch    batch
 }
-
-// cert is what the peer has shown.
-func (c *outConn) cert() *x509.Certificate { return c.tls.ConnectionState().PeerCertificates[0] }
 
 // dial opens a stream: TCP, TLS, hello. The certificate must be the peer's.
 func (l *link) dial(ctx context.Context, addr string) (*outConn, error) {
@@ -139,6 +134,9 @@ func (l *link) dial(ctx context.Context, addr string) (*outConn, error) {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
 	c, err := l.greet(ctx, raw)
+	if err == nil {
+		err = c.s.adopt()
+	}
 	if err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("peer %d at %s: %w", p.id, addr, err)
@@ -150,24 +148,25 @@ func (l *link) dial(ctx context.Context, addr string) (*outConn, error) {
 func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	p, cfg := l.p, &l.p.t.cfg
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	tc := tls.Client(&timedConn{Conn: nbio.Wrap(raw), idle: cfg.IdleLimit, stall: cfg.StallLimit}, cfg.TLS())
-	if err := tc.HandshakeContext(ctx); err != nil {
-		if errors.Is(err, pki.ErrForeign) {
-			err = fmt.Errorf("%w: %w", ErrForeignCluster, err)
-		}
-		return nil, fmt.Errorf("TLS: %w", err)
-	}
-	if err := checkIdentity(tc, cfg.Cluster, p.id); err != nil {
+	sc, err := p.t.secure(ctx, raw, tls.Client)
+	if err != nil {
 		return nil, err
 	}
-	c := &outConn{raw: raw, tls: tc, r: newFrameReader(tc), w: newFrameWriter(tc)}
+	if err := checkIdentity(sc.tls, cfg.Cluster, p.id); err != nil {
+		return nil, err
+	}
+	c := &outConn{conn: sc, l: l}
+	c.user, c.limit, c.every = c, maxControlFrame, cfg.PingInterval
+	if l.stream == bulkStream {
+		c.every *= 4
+	}
 	revoked := cfg.Revoked(c.cert())
 	h := hello{
 		version: protocolVersion, minVersion: protocolMinVersion, stream: l.stream,
 		from: cfg.ID, to: p.id, instance: p.t.instance, cluster: cfg.Cluster, address: p.t.address,
 		generation: cfg.Generation,
 	}
-	if err := errors.Join(c.w.frame(frameHello, h.encode()), c.w.Flush()); err != nil {
+	if err := c.say(frameHello, h.encode()); err != nil {
 		return nil, fmt.Errorf("say hello: %w", err)
 	}
 	kind, body, err := c.r.next(maxHelloFrame)
@@ -205,6 +204,7 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 		return nil, fmt.Errorf("%w: welcome of node %d, version %d", ErrWrongID, w.id, w.version)
 	}
 	c.instance, c.version = w.instance, w.version
+	c.pack = newPacker(c, l.compression(), &p.t.packed)
 	return c, nil
 }
 

@@ -86,7 +86,8 @@ func (l *link) call(kind uint8, body []byte, limit time.Duration) (uint64, chan 
 	f = append(append(f, kind), body...)
 	l.frames = append(l.frames, f)
 	l.bytes += len(f)
-	l.signal()
+	l.mark()
+	l.p.t.loop.Wake()
 	return l.lastID, ch, nil
 }
 
@@ -118,21 +119,31 @@ func (l *link) answered(body []byte) error {
 	return nil
 }
 
+// response is what a request came to.
+type response struct {
+	id   uint64
+	how  outcome
+	body []byte
+}
+
+func (in *inbound) respond(r response) error {
+	head := append(binary.LittleEndian.AppendUint64(nil, r.id), byte(r.how))
+	return in.w.frame(frameResponse, head, r.body)
+}
+
 // startRequest handles one request of a peer in a goroutine of its own.
 func (in *inbound) startRequest(body []byte) error {
 	if len(body) < requestHeader {
 		return fmt.Errorf("%w: request of %d bytes", ErrProtocol, len(body))
 	}
 	id, limit, kind := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint32(body[8:]), body[12]
-	select {
-	case in.requests <- struct{}{}:
-	default:
-		return in.respond(id, outcomeBusy, nil)
+	if in.requests >= maxRequestsPerPeer {
+		return in.respond(response{id: id, how: outcomeBusy})
 	}
+	in.requests++
 	in.t.wg.Add(1)
 	go func() {
 		defer in.t.wg.Done()
-		defer func() { <-in.requests }()
 		ctx, cancel := context.WithTimeout(in.ctx, min(time.Duration(limit)*time.Millisecond, maxRequestTime))
 		defer cancel()
 		answer, err := in.t.cfg.Handler.HandleRequest(ctx, in.from, kind, body[requestHeader:])
@@ -147,14 +158,33 @@ func (in *inbound) startRequest(body []byte) error {
 		case len(answer) > MaxRequestBytes:
 			how, answer = outcomeTooLarge, nil
 		}
-		if err := in.respond(id, how, answer); err != nil {
-			in.raw.Close() // the reader ends the connection
-		}
+		in.mu.Lock()
+		in.responses = append(in.responses, response{id, how, answer})
+		in.mu.Unlock()
+		in.t.mark(in.conn)
+		in.t.loop.Wake()
 	}()
 	return nil
 }
 
-func (in *inbound) respond(id uint64, how outcome, body []byte) error {
-	head := append(binary.LittleEndian.AppendUint64(nil, id), byte(how))
-	return in.reply(frameResponse, head, body)
+// next writes an answer.
+func (in *inbound) next() (bool, error) {
+	in.mu.Lock()
+	if len(in.responses) == 0 {
+		in.mu.Unlock()
+		return false, nil
+	}
+	r := in.responses[0]
+	in.responses[0].body = nil
+	in.responses = in.responses[1:]
+	in.mu.Unlock()
+	in.answering++
+	return true, in.respond(r)
+}
+
+// written makes room for other requests.
+func (in *inbound) written() bool {
+	n := in.answering
+	in.requests, in.answering = in.requests-n, 0
+	return n > 0
 }

@@ -14,12 +14,14 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/nbio"
 )
 
-// Handler gets what peers send. Methods are called from many goroutines; for one peer and one stream in order.
+// Handler gets what peers send. HandleRaft and HandleStatus are called on the loop, for one peer and one stream in
+// order, the others from many goroutines.
 type Handler interface {
-	// HandleRaft takes a raft message, which the handler owns. Blocking holds up the stream it came by.
+	// HandleRaft takes a raft message, which the handler owns. It must not block.
 	HandleRaft(m *raftpb.Message)
 	// HandleStatus takes a peer's status broadcast. It must not block.
 	HandleStatus(from uint64, payload []byte)
@@ -30,7 +32,7 @@ type Handler interface {
 	// PeerDown: the connection to the peer is gone, see DownError; ErrRemoved after SetPeers. Alternates with PeerUp.
 	// Must not block.
 	PeerDown(id uint64, reason error)
-	// RaftUnreachable: raft messages to the peer were dropped. Called by Send and by the writer. Must not block.
+	// RaftUnreachable: raft messages to the peer were dropped. Called by Send, too. Must not block.
 	RaftUnreachable(id uint64)
 	// OtherGeneration: a node, whose certificate is the one of id from, wanted a connection, or answered one, and is of
 	// another generation. Must not block.
@@ -64,7 +66,10 @@ type Config struct {
 
 	Handler Handler
 	Logger  *slog.Logger
-	// Dial opens the TCP connection; nil means a net.Dialer. A fault layer can be put in between.
+	// Loop reads and writes all connections. It is started after New, and runs until Close has returned. nil: one of the
+	// transport's own.
+	Loop *loop.Loop
+	// Dial opens the TCP connection, a socket; nil means a net.Dialer.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 
 	// Compression of what this node sends; what it gets it reads either way.
@@ -101,6 +106,11 @@ type Transport struct {
 	handshakes handshakeLimiter
 	warnings   warnLimiter
 	packed     Packed
+	loop       *loop.Loop
+	ownLoop    bool
+
+	dueMu         sync.Mutex
+	due, dueSpare []*conn // see mark
 
 	mu      sync.RWMutex
 	closed  bool
@@ -123,8 +133,16 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)
 	}
+	ownLoop := cfg.Loop == nil
+	if ownLoop {
+		if cfg.Loop, err = loop.New(time.Second); err != nil {
+			return nil, errors.Join(err, ln.Close())
+		}
+	}
 	t := &Transport{
 		cfg:        cfg,
+		loop:       cfg.Loop,
+		ownLoop:    ownLoop,
 		ln:         &nbio.Listener{Listener: ln, Log: cfg.Logger},
 		address:    cfg.Advertise,
 		handshakes: handshakeLimiter{hosts: make(map[string]int)},
@@ -137,6 +155,10 @@ func New(cfg Config) (*Transport, error) {
 	}
 	t.instance = newInstance()
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.loop.Last(t.writeDue)
+	if t.ownLoop {
+		t.loop.Start()
+	}
 	t.wg.Add(1)
 	go t.acceptLoop()
 	return t, nil
@@ -202,12 +224,13 @@ func (t *Transport) Close() error {
 	}
 	t.closed = true
 	t.cancel()
-	for _, in := range t.inbound {
-		in.raw.Close()
-	}
 	t.mu.Unlock()
 	err := t.ln.Close()
 	t.wg.Wait()
+	if t.ownLoop {
+		t.loop.Stop()
+		t.loop.Wait()
+	}
 	return err
 }
 
@@ -226,7 +249,7 @@ func (t *Transport) SetPeers(addrs map[uint64]string) {
 			p.stop()
 			for key, in := range t.inbound {
 				if key.from == id {
-					in.end()
+					in.hangUp()
 				}
 			}
 		}
@@ -260,15 +283,15 @@ func (t *Transport) Recheck() {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, in := range t.inbound {
-		if t.cfg.Revoked(in.cert) != "" {
-			in.end()
+		if t.cfg.Revoked(in.cert()) != "" {
+			in.hangUp()
 		}
 	}
 	for _, p := range t.peers {
 		for _, l := range []*link{p.control, p.bulk} {
 			l.mu.Lock()
 			if l.conn != nil && t.cfg.Revoked(l.conn.cert()) != "" {
-				l.conn.raw.Close()
+				l.conn.close()
 			}
 			l.mu.Unlock()
 		}
@@ -296,9 +319,11 @@ func (t *Transport) peer(id uint64) *peer {
 	return t.peers[id]
 }
 
-// Send queues raft messages for the peers named in them and returns at once. Messages that cannot be queued are
+// Send queues raft messages for the peers named in them and returns at once. All that is queued on the loop, in one
+// turn, is written at the end of that turn, before the loop carries out a job. Messages that cannot be queued are
 // dropped, and RaftUnreachable is called. The messages must not change any more.
 func (t *Transport) Send(msgs []*raftpb.Message) {
+	defer t.loop.Wake()
 	for _, m := range msgs {
 		p := t.peer(m.GetTo())
 		if p == nil {
@@ -337,6 +362,7 @@ func (t *Transport) Broadcast(status []byte) {
 	for _, p := range t.peers {
 		p.control.setStatus(status)
 	}
+	t.loop.Wake()
 }
 
 // Request asks a peer and waits for the answer. Errors: ErrUnknownPeer, ErrNotConnected, ErrBusy, ErrTooLarge,

@@ -58,17 +58,14 @@ func TestMessagesArriveInOrder(t *testing.T) {
 // A peer that does not take its bulk data still hears heartbeats at once; the bulk queue is bounded and says so.
 func TestBulkDoesNotHoldUpControl(t *testing.T) {
 	a, b := startNode(t, 1, func(c *Config) { c.MaxBulkBytes = 8 << 20 }), startNode(t, 2, nil)
-	block := make(chan struct{})
-	t.Cleanup(func() { close(block) }) // the nodes cannot end before
 	beats := make(chan struct{}, 1)
 	b.onRaft = func(m *raftpb.Message) {
-		if m.GetType() == raftpb.MsgApp {
-			<-block
-			return
+		if m.GetType() == raftpb.MsgHeartbeat {
+			beats <- struct{}{}
 		}
-		beats <- struct{}{}
 	}
 	connect(a, b)
+	b.deafen(1, bulkStream, true)
 	for range 64 {
 		a.Send([]*raftpb.Message{message(raftpb.MsgApp, 1, 2, 1, make([]byte, 1<<20))})
 	}
@@ -151,10 +148,9 @@ func TestRequests(t *testing.T) {
 	// A request holds its slot until its handler has ended and the answer is written: the one that was not waited for
 	// any longer has as much time at the peer from its arrival on, and the one that was answered last may not have
 	// given its slot back yet.
-	eventually(t, "all slots are free", func() bool {
-		b.Transport.mu.Lock()
-		defer b.Transport.mu.Unlock()
-		return len(b.inbound[inboundKey{1, controlStream}].requests) == 0
+	eventually(t, "all slots are free", func() (free bool) {
+		b.on(1, controlStream, func(in *inbound) { free = in.requests == 0 })
+		return free
 	})
 	// Too many at once are refused, not queued without end.
 	results := make(chan error, 2*maxRequestsPerPeer)
@@ -453,17 +449,23 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
+// BenchmarkRoundTrip is a message and its answer, each sent by the handler of the one before.
 func BenchmarkRoundTrip(b *testing.B) {
 	x, y := startNode(b, 1, nil), startNode(b, 2, nil)
-	back := make(chan struct{}, 1)
+	done := make(chan struct{})
 	y.onRaft = func(*raftpb.Message) { y.Send([]*raftpb.Message{message(raftpb.MsgAppResp, 2, 1, 1)}) }
-	x.onRaft = func(*raftpb.Message) { back <- struct{}{} }
-	connect(x, y)
 	m := []*raftpb.Message{message(raftpb.MsgApp, 1, 2, 1, make([]byte, 1800))}
+	left := b.N
+	x.onRaft = func(*raftpb.Message) {
+		if left--; left == 0 {
+			close(done)
+			return
+		}
+		x.Send(m)
+	}
+	connect(x, y)
 	b.ReportAllocs()
 	b.ResetTimer()
-	for range b.N {
-		x.Send(m)
-		<-back
-	}
+	x.Send(m)
+	<-done
 }

@@ -64,8 +64,8 @@ func (t *Transport) isTwin(h *hello, raw net.Conn, accepted time.Time) bool {
 	refused, addr := slices.Contains(l.refused, h.instance), raw.RemoteAddr().String()
 	for _, s := range []stream{controlStream, bulkStream} {
 		if in := t.inbound[inboundKey{h.from, s}]; younger != 0 && in != nil && in.instance == younger {
-			addr = in.raw.RemoteAddr().String()
-			in.end()
+			addr = in.s.RemoteAddr().String()
+			in.hangUp()
 		}
 	}
 	t.mu.Unlock()

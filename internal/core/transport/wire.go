@@ -21,7 +21,7 @@ type Wire struct {
 func NewWire() *Wire {
 	w := &Wire{}
 	w.w = frameWriter{bufio.NewWriterSize(&w.out, 4<<10)}
-	w.r = frameReader{bufio.NewReaderSize(&w.in, 4<<10)}
+	w.r = frameReader{r: bufio.NewReaderSize(&w.in, 4<<10)}
 	return w
 }
 
@@ -45,6 +45,7 @@ func (w *Wire) Encode(m *raftpb.Message) ([]byte, error) {
 func (w *Wire) Decode(from, to uint64, frame []byte) (*raftpb.Message, error) {
 	w.in.Reset(frame)
 	w.r.r.Reset(&w.in)
+	w.r.body = nil
 	kind, body, err := w.r.next(maxBulkFrame)
 	if err != nil {
 		return nil, err

@@ -209,14 +209,12 @@ func (a *Assembler) firstQuery(q *QueryEvent) (Boundary, error) {
 		a.state = stateXA
 		return Inside, a.setXID(q.SQL)
 	case sqlkind.XACommit, sqlkind.XARollback:
-		a.trx.Statement = kind
 		return a.endXA(kind, q.SQL)
 	case sqlkind.Rollback: // an abort marker after a transaction of which only the GTID event was kept
 		return a.end(RowsRollback)
 	case sqlkind.Commit, sqlkind.XAEnd, sqlkind.XAPrepare, sqlkind.Savepoint:
 		return Outside, a.misplaced("QUERY " + kind.String())
 	}
-	a.trx.Statement = kind
 	a.trx.Account = kind == sqlkind.Account
 	if q.HasXID || q.UnknownVars {
 		return a.end(QueryXID)
@@ -238,9 +236,8 @@ func (a *Assembler) bodyQuery(q *QueryEvent) (Boundary, error) {
 		return Inside, a.sameXID(q.SQL)
 	case kind == sqlkind.Begin, kind == sqlkind.Commit, kind >= sqlkind.XAStart && kind <= sqlkind.XARollback:
 		return Outside, a.misplaced("QUERY " + kind.String())
-	case kind.IsDDL():
+	case kind == sqlkind.DDL:
 		a.ddl = true
-		a.trx.Statement = kind
 	}
 	return Inside, nil
 }

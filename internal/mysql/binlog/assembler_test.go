@@ -371,9 +371,9 @@ func parseAny(t *testing.T, ev []byte) error {
 		}
 		return nil
 	case TypePreviousGTIDs:
-		set, err := ParsePreviousGTIDs(ev)
+		set, err := parsePreviousGTIDs(ev)
 		if err == nil {
-			if again, err := ParsePreviousGTIDs(AppendPreviousGTIDs(nil, h, set)); err != nil || !again.Equal(set) {
+			if again, err := parsePreviousGTIDs(AppendPreviousGTIDs(nil, h, set)); err != nil || !again.Equal(set) {
 				t.Fatal(err)
 			}
 		}

@@ -171,19 +171,6 @@ func AppendWithCreatedZero(dst, ev []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// ParsePreviousGTIDs reads a PREVIOUS_GTIDS event: the GTIDs of all files before this one.
-func ParsePreviousGTIDs(ev []byte) (gtid.Set, error) {
-	_, body, err := bodyOf(ev, TypePreviousGTIDs)
-	if err != nil {
-		return gtid.Set{}, err
-	}
-	set, err := gtid.DecodeBinary(body)
-	if err != nil {
-		return gtid.Set{}, fmt.Errorf("%w: PREVIOUS_GTIDS event: %w", ErrMalformed, err)
-	}
-	return set, nil
-}
-
 // AppendPreviousGTIDs appends a PREVIOUS_GTIDS event; h gives all but type and size. mysqld sets FlagIgnorable in it.
 func AppendPreviousGTIDs(dst []byte, h Header, set gtid.Set) []byte {
 	start := len(dst)
@@ -191,12 +178,6 @@ func AppendPreviousGTIDs(dst []byte, h Header, set gtid.Set) []byte {
 	dst = h.Append(dst)
 	dst = set.AppendBinary(dst)
 	return finishEvent(dst, start)
-}
-
-// ParseIgnorable returns the body of an IGNORABLE event, which lies in ev.
-func ParseIgnorable(ev []byte) ([]byte, error) {
-	_, body, err := bodyOf(ev, TypeIgnorable)
-	return body, err
 }
 
 // AppendIgnorable appends an IGNORABLE event, which servers skip and mysqlbinlog prints as "Unrecognized ignorable

@@ -122,14 +122,6 @@ func finishEvent(dst []byte, start int) []byte {
 	return dst
 }
 
-// AppendWithLogPos appends a copy of ev whose log_pos is logPos, with a new checksum.
-func AppendWithLogPos(dst, ev []byte, logPos uint32) []byte {
-	start := len(dst)
-	dst = append(dst, ev...)
-	SetLogPos(dst[start:], logPos)
-	return dst
-}
-
 // SetLogPos changes log_pos of ev, a whole event, in place, with a new checksum.
 func SetLogPos(ev []byte, logPos uint32) {
 	binary.LittleEndian.PutUint32(ev[13:], logPos)

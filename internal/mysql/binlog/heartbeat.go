@@ -1,9 +1,6 @@
 package binlog
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "fmt"
 
 // HeartbeatEvent names the end of what the source has sent. File lies in the event.
 type HeartbeatEvent struct {
@@ -94,12 +91,4 @@ func TypeOf(ev []byte) EventType {
 		return 0
 	}
 	return EventType(ev[4])
-}
-
-// TimestampOf returns the timestamp of the event that ev begins with, in seconds since 1970, 0 if ev is too short.
-func TimestampOf(ev []byte) uint32 {
-	if len(ev) < HeaderLen {
-		return 0
-	}
-	return binary.LittleEndian.Uint32(ev)
 }

@@ -47,8 +47,6 @@ func (k Kind) String() string {
 type TrxInfo struct {
 	GTIDEvent
 	Kind Kind
-	// Statement is the kind of the single QUERY of a QueryXID, QueryNoXID, XACommit or XARollback transaction.
-	Statement sqlkind.Kind
 	// XID names the XA transaction when Kind is XAPrepare, XACommit or XARollback.
 	XID sqlkind.XID
 	// OnePhase is set for XA COMMIT … ONE PHASE: the changes are in this transaction.

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"trireme/lab/faultfs"
 )
 
 // follow makes f replicate from s, which plays the part of the feed.
@@ -233,6 +235,42 @@ func TestWaitingCommit(t *testing.T) {
 	if set := must[string](t)(s.Admin().GTIDExecuted(ctx)); set != "" || len(users) != 0 {
 		t.Fatalf("the unacknowledged account survived: executed %q, users %v", set, users)
 	}
+}
+
+// TestKillSparesCommits: a session whose commit waits for room in the binary log is not killed: mysqld would end, or
+// continue with a binary log that lacks bytes. Others are killed.
+func TestKillSparesCommits(t *testing.T) {
+	cfg := initialized(t)
+	disk := diskAt(t, cfg.BinlogDir())
+	s := started(t, cfg)
+	ctx, a := testContext(t), s.Admin()
+	openForTest(t, s)
+	mustExec(t, session(t, s, s.cfg.Admin), "CREATE USER plain IDENTIFIED BY 'pw'", "CREATE DATABASE d",
+		"GRANT ALL ON d.* TO plain", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+	session(t, s, Account{"plain", "pw"})
+	app, ended := session(t, s, Account{"plain", "pw"}), make(chan error, 1)
+	if err := disk.Inject(faultfs.Full("")); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- app.exec(ctx, "INSERT INTO d.t VALUES (1)") }()
+	eventually(t, "a commit waits", func() bool {
+		return slices.ContainsFunc(must[[]Session](t)(a.ApplicationSessions(ctx)), Session.Commits)
+	})
+	if n, err := a.KillApplicationConnections(ctx); n != 1 || err != nil {
+		t.Fatalf("%d sessions killed, one should be: %v", n, err)
+	}
+	select { // a killed one would wake up within a second
+	case err := <-ended:
+		t.Fatalf("the commit that waited for room: %v", err)
+	case <-time.After(1500 * time.Millisecond):
+	}
+	if _, err := a.Ping(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
 }
 
 // TestPulseUninstrumented: commits that stand still show without performance_schema too.

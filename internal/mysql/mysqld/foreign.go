@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"trireme/internal/base/durable"
+	"trireme/internal/base/poll"
 )
 
 // Foreign is a mysqld that somebody else has started, found by its data directory.
@@ -198,10 +199,8 @@ var errStillThere = errors.New("it still runs")
 // AwaitEnd waits until the process is gone.
 func (f Foreign) AwaitEnd(ctx context.Context) error {
 	for f.Runs() {
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 10*time.Millisecond) != nil {
 			return fmt.Errorf("mysqld %d: %w: %w", f.Pid, errStillThere, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"trireme/internal/base/durable"
 )
 
 // DirLock keeps a directory for one daemon. The kernel drops it when the process dies, however it dies.
@@ -22,18 +22,12 @@ func Lock(dir string) (*DirLock, error) {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	path := filepath.Join(dir, "trireme.lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder := lockHolder(f)
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is held by %s; stop it first, or give this node a directory of its own", ErrLocked,
-				dir, holder)
-		}
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	f, err := durable.Lock(path)
+	if errors.Is(err, durable.ErrLocked) {
+		return nil, fmt.Errorf("%w: %s is held by %s; stop it first, or give this node a directory of its own", ErrLocked,
+			dir, lockHolder(path))
+	} else if err != nil {
+		return nil, err
 	}
 	// The pid is for the message above only; the lock itself is the kernel's.
 	err = f.Truncate(0)
@@ -52,10 +46,9 @@ func (l *DirLock) Unlock() {
 	_ = l.f.Close()
 }
 
-func lockHolder(f *os.File) string {
-	b := make([]byte, 32)
-	n, _ := f.ReadAt(b, 0)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+func lockHolder(path string) string {
+	b, _ := os.ReadFile(path)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || pid <= 0 {
 		return "another process"
 	}

@@ -28,9 +28,9 @@ func reachable(path string) bool {
 	}
 }
 
-// besideNobody is for a test of root, in which mysqld runs as the user nobody: it returns a folder that every user can
-// enter, as t.TempDir is not, and the ids of nobody.
-func besideNobody(t *testing.T) (dir string, uid, gid int) {
+// folderForNobody is for a test of root, in which mysqld runs as the user nobody: it returns a folder that every user
+// can enter, as t.TempDir is not, and the ids of nobody.
+func folderForNobody(t *testing.T) (dir string, uid, gid int) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root can run mysqld as another user")
@@ -54,7 +54,7 @@ func besideNobody(t *testing.T) (dir string, uid, gid int) {
 // A daemon that is root runs mysqld as another user, and mysqld dies with it all the same: a change of user after the
 // fork would clear the parent-death signal (prctl(2)).
 func TestOtherUser(t *testing.T) {
-	dir, uid, _ := besideNobody(t)
+	dir, uid, _ := folderForNobody(t)
 	cfg := testConfig(t, filepath.Join(dir, "n"))
 	if !reachable(cfg.Binary.Path) {
 		t.Skipf("user nobody cannot reach %s", cfg.Binary.Path)

@@ -14,7 +14,7 @@ import (
 // TestLinksOfItsUser: mysqld's user puts links to a file of root's wherever root writes or reads for mysqld. Root's
 // file stays as it is and root's, its content goes nowhere, and mysqld's own files are what they should be.
 func TestLinksOfItsUser(t *testing.T) {
-	dir, uid, gid := besideNobody(t)
+	dir, uid, gid := folderForNobody(t)
 	cfg := Config{Dir: filepath.Join(dir, "n"), OSUser: "nobody", Binary: Binary{Path: "/bin/true"}, Port: 1, ServerID: 1,
 		Admin: Account{"a", "a"}, Repl: Account{"r", "r"}}
 	secret := filepath.Join(dir, "secret")

@@ -10,7 +10,7 @@ import (
 // TestPlaceOfItsUser: where mysqld's user can change the way to a directory, or what is in it, root makes nothing there
 // and gives nothing away. Elsewhere it does.
 func TestPlaceOfItsUser(t *testing.T) {
-	dir, uid, gid := besideNobody(t)
+	dir, uid, gid := folderForNobody(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	// Folders of root's that a link in mysqld's place could lead to: makeDirs would give away the one in it.
 	make := func(name string, mode os.FileMode, uid, gid int) {

@@ -17,8 +17,12 @@ import (
 // cruelDisk loses all that is not durable with its power.
 func cruelDisk(t *testing.T) *faultfs.FS {
 	t.Helper()
-	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"),
-		faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
+	return diskAt(t, filepath.Join(t.TempDir(), "disk"))
+}
+
+func diskAt(t *testing.T, dir string) *faultfs.FS {
+	t.Helper()
+	disk, err := faultfs.New(t.Context(), dir, faultfs.Options{Names: faultfs.Journaled, NoCache: true, TakeAll: true})
 	// needs.Cannot
 	if errors.Is(err, faultfs.ErrUnavailable) && (os.Getenv("TRIREME_REQUIRE_MYSQL") == "" || os.Geteuid() != 0) {
 		t.Skip(err)

@@ -13,13 +13,13 @@ import (
 // CPU, heartbeats wait their turn until a leader that is well loses its lease, or the guard takes the daemon for dead.
 const ahead = -10
 
-// behind is the nice value of mysqlds. nil: this process has no priority over them.
-var behind atomic.Pointer[int]
+// mysqldNice is the nice value of mysqlds. nil: this process has no priority over them.
+var mysqldNice atomic.Pointer[int]
 
-// RunAhead gives the threads of this process precedence over the mysqlds that it starts: nice -10 (setpriority(2)),
-// which takes CAP_SYS_NICE. The error says that it is not allowed; then all is as before, but in a container: there, as
+// RaisePriority gives the threads of this process precedence over the mysqlds that it starts: nice -10
+// (setpriority(2)), which takes CAP_SYS_NICE. The error says that it is not allowed; then all is as before, but in a container: there, as
 // process 1, it lowers the mysqlds instead.
-func RunAhead() error {
+func RaisePriority() error {
 	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return fmt.Errorf("getpriority: %w", err)
@@ -29,9 +29,9 @@ func RunAhead() error {
 		err = renice(os.Getpid(), ahead)
 	}
 	nice := niceOfMysqld(began, err == nil, os.Getpid() == 1)
-	behind.Store(&nice)
+	mysqldNice.Store(&nice)
 	if err != nil && nice == began {
-		return fmt.Errorf("the daemon cannot run ahead of mysqld (set its priority to nice %d): where CPU is short it may lose its lease; give it CAP_SYS_NICE: %w", ahead, err)
+		return fmt.Errorf("the daemon cannot raise its priority above mysqld's (set it to nice %d): where CPU is short it may lose its lease; give it CAP_SYS_NICE: %w", ahead, err)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func niceOfMysqld(began int, raised, alone bool) int {
 // fallBehind gives a process that was just started a lower priority than this one. To lower a priority is always
 // allowed.
 func fallBehind(pid int) {
-	if nice := behind.Load(); nice != nil {
+	if nice := mysqldNice.Load(); nice != nil {
 		_ = renice(pid, *nice) // it may have died already, which others find
 	}
 }

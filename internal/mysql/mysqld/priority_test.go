@@ -10,18 +10,18 @@ import (
 )
 
 // Every thread of the daemon runs ahead, its mysqlds do not.
-func TestRunAhead(t *testing.T) {
+func TestRaisePriority(t *testing.T) {
 	was := niceOf(t, os.Getpid())
 	if was < 0 {
 		t.Skipf("this test runs with nice %d itself", was)
 	}
 	t.Cleanup(func() {
-		behind.Store(nil)
+		mysqldNice.Store(nil)
 		if err := renice(os.Getpid(), was); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := RunAhead(); err != nil {
+	if err := RaisePriority(); err != nil {
 		t.Skip(err)
 	}
 	tasks, err := os.ReadDir("/proc/self/task")

@@ -78,7 +78,7 @@ type ReplicaStatus struct {
 	SQLErrno   int
 	SQLError   string
 	Retrieved  string        // GTID set received in this incarnation
-	Lag        time.Duration // behind the source's clock; meaningful only with LagKnown
+	Lag        time.Duration // by the source's clock; meaningful only with LagKnown
 	LagKnown   bool
 	RelayBytes uint64 // relay log on disk
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"trireme/internal/base/datacache"
+	labchild "trireme/lab/child"
+	"trireme/lab/faultfs"
 )
 
 // testLimit bounds everything that one test does with a server.
@@ -29,6 +31,7 @@ func testContext(t *testing.T) context.Context {
 }
 
 func TestMain(m *testing.M) {
+	labchild.Main(faultfs.Server)
 	if os.Getenv(parentEnv) != "" {
 		beParent()
 		return

@@ -15,6 +15,7 @@ type Session struct {
 	Host    string
 	Command string
 	Info    string // its statement, shortened by the server
+	State   string
 }
 
 // ours: sessions of Trireme's accounts and of the server itself are never killed.
@@ -42,15 +43,21 @@ func (a *Admin) ApplicationSessions(ctx context.Context) ([]Session, error) {
 			if err != nil {
 				return fmt.Errorf("SHOW PROCESSLIST: id: %w", err)
 			}
-			found = append(found, Session{id, r["user"], r["host"], r["command"], r["info"]})
+			found = append(found, Session{id, r["user"], r["host"], r["command"], r["info"], r["state"]})
 		}
 		return nil
 	})
 	return found, err
 }
 
+// Commits says that the session is in the middle of a commit.
+func (s Session) Commits() bool { return s.State == stateCommit }
+
 // KillApplicationConnections ends all of them, logins under way included, and says how many. A commit that waits for
 // its acknowledgement is not undone by this: its client loses the connection, the transaction goes on waiting.
+//
+// Sessions in the middle of a commit are left alone: KILL ends no commit, and if one of them waits for room on the disk
+// of the binary log, mysqld ends, or goes on with a binary log that lacks bytes (docs/mysql.md).
 func (a *Admin) KillApplicationConnections(ctx context.Context) (killed int, err error) {
 	seen := map[uint64]bool{}
 	// A login that was under way during one pass is a session in the next.
@@ -60,7 +67,7 @@ func (a *Admin) KillApplicationConnections(ctx context.Context) (killed int, err
 			return killed, err
 		}
 		// A killed session stays in the list until it has noticed.
-		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return seen[s.ID] })
+		sessions = slices.DeleteFunc(sessions, func(s Session) bool { return seen[s.ID] || s.Commits() })
 		if len(sessions) == 0 {
 			return killed, nil
 		}
@@ -206,7 +213,8 @@ WHERE p.LOCK_STATUS = 'PENDING' AND t.PROCESSLIST_ID IS NOT NULL
 			if object == "" {
 				object = r["kind"]
 			}
-			found = append(found, Blocker{Session{id, r["user"], r["host"], r["command"], r["info"]}, object})
+			found = append(found, Blocker{Session{ID: id, User: r["user"], Host: r["host"], Command: r["command"],
+				Info: r["info"]}, object})
 		}
 		return nil
 	})

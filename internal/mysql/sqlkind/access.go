@@ -30,7 +30,7 @@ func AccessOf(sql []byte, noBackslash bool) Access {
 	}
 	s := accessScanner{scanner: scanner{src: sql, plainBackslash: noBackslash}}
 	switch t := s.next(); {
-	case t.is("SELECT"), t.is("TABLE"), t.is("VALUES"), t.is("WITH"), t.kind == tokenOther && t.text[0] == '(':
+	case t.is("SELECT"), t.is("TABLE"), t.is("VALUES"), t.is("WITH"), t.op('('):
 		s.prev = t
 		return s.query()
 	case t.is("START"):
@@ -63,33 +63,31 @@ func (s *accessScanner) query() Access {
 	found := Read
 	for s.end = s.pos; ; s.end = s.pos {
 		t := s.next()
-		afterDot := s.prev.kind == tokenOther && s.prev.text[0] == '.'
+		afterDot := s.prev.op('.')
 		switch {
 		case t.kind == tokenEnd:
 			return found
-		case t.kind == tokenOther && t.text[0] == ';':
+		case t.op(';'):
 			if s.next().kind != tokenEnd {
 				return Write
 			}
 			return found
-		case t.kind == tokenOther && t.text[0] == '@':
+		case t.op('@'):
 			if !s.countsMessages() {
 				return Write
 			}
 			found, t = Diagnosis, token{kind: tokenNumber}
-		case t.kind == tokenOther && t.text[0] == '(':
+		case t.op('('):
 			if !s.opens() {
 				return Write
 			}
-		case t.names() && t.ownTables():
+		case (t.kind == tokenWord || t.kind == tokenName || t.quote == '"') && OwnSchema(t.text):
 			return Write
-		case t.kind == tokenWord && !afterDot:
-			switch t.weight() {
-			case needsWrite:
-				return Write
-			case needsDiagnosis:
-				found = Diagnosis
-			}
+		case t.kind != tokenWord || afterDot:
+		case t.among(writing[:]...):
+			return Write
+		case t.is("FOUND_ROWS"), t.is("ROW_COUNT"):
+			found = Diagnosis
 		}
 		s.dot, s.prev = afterDot, t
 	}
@@ -98,12 +96,12 @@ func (s *accessScanner) query() Access {
 // countsMessages continues after the first @ of a variable, and reports whether the variable is @@warning_count or
 // @@error_count.
 func (s *accessScanner) countsMessages() bool {
-	if t := s.next(); t.kind != tokenOther || t.text[0] != '@' {
+	if !s.takes('@') {
 		return false
 	}
 	t := s.next()
 	if t.is("SESSION") || t.is("LOCAL") {
-		if dot := s.next(); dot.kind != tokenOther || dot.text[0] != '.' {
+		if !s.takes('.') {
 			return false
 		}
 		t = s.next()
@@ -111,19 +109,12 @@ func (s *accessScanner) countsMessages() bool {
 	return t.is("WARNING_COUNT") || t.is("ERROR_COUNT")
 }
 
-// names reports whether t may be the name of a schema.
-func (t token) names() bool {
-	return t.kind == tokenWord || t.kind == tokenName || t.kind == tokenString && t.quote == '"'
-}
-
-// ownTables: what each server says of itself.
-func (t token) ownTables() bool { return OwnSchema(t.text) }
-
 // OwnSchema reports whether a schema holds what each server says of itself.
 func OwnSchema(name []byte) bool {
-	word := token{kind: tokenWord, text: name}
-	return word.is("INFORMATION_SCHEMA") || word.is("PERFORMANCE_SCHEMA") || word.is("MYSQL") || word.is("SYS")
+	return token{kind: tokenWord, text: name}.among(ownSchemas[:]...)
 }
+
+var ownSchemas = [...]string{"INFORMATION_SCHEMA", "PERFORMANCE_SCHEMA", "MYSQL", "SYS"}
 
 // UsedSchema returns the name after USE, if the statement is a USE statement.
 func UsedSchema(sql []byte) []byte {
@@ -144,31 +135,9 @@ func (s *accessScanner) opens() bool {
 			return false
 		}
 		// A space in front of the parenthesis makes a call of a stored function of a call of some of the server's own.
-		return among(s.prev, opening[:]) || s.pos == s.end+1 && among(s.prev, functions[:])
+		return s.prev.among(opening[:]...) || s.pos == s.end+1 && s.prev.among(functions[:]...)
 	}
 	return false
-}
-
-type weight uint8
-
-const (
-	needsNothing weight = iota
-	needsWrite
-	needsDiagnosis
-)
-
-// weight of a word that is not a name after a dot.
-func (t token) weight() weight {
-	for _, w := range [...]string{"INTO", "FOR", "LOCK", "UPDATE", "DELETE", "INSERT", "PROCEDURE", "SQL_CALC_FOUND_ROWS",
-		"LAST_INSERT_ID"} {
-		if t.is(w) {
-			return needsWrite
-		}
-	}
-	if t.is("FOUND_ROWS") || t.is("ROW_COUNT") {
-		return needsDiagnosis
-	}
-	return needsNothing
 }
 
 // start continues after START.
@@ -189,10 +158,10 @@ func (s *accessScanner) start() Access {
 				return Write
 			}
 			readOnly = true
-		case t.kind == tokenOther && t.text[0] == ',':
-		case t.kind == tokenOther && t.text[0] == ';' && s.next().kind != tokenEnd:
+		case t.op(','):
+		case t.op(';') && s.next().kind != tokenEnd:
 			return Write
-		case t.kind == tokenEnd, t.kind == tokenOther && t.text[0] == ';':
+		case t.kind == tokenEnd, t.op(';'):
 			if readOnly {
 				return ReadOnlyTransaction
 			}
@@ -209,12 +178,12 @@ func (s *accessScanner) show() Access {
 		switch t := s.next(); {
 		case t.is("WARNINGS"), t.is("ERRORS"):
 			for t.kind != tokenEnd {
-				if t = s.next(); t.kind == tokenOther && t.text[0] == ';' {
+				if t = s.next(); t.op(';') {
 					return Write
 				}
 			}
 			return Diagnosis
-		case t.is("COUNT"), t.kind == tokenOther && (t.text[0] == '(' || t.text[0] == '*' || t.text[0] == ')'):
+		case t.is("COUNT"), t.op('('), t.op('*'), t.op(')'):
 		default:
 			return Write
 		}
@@ -222,14 +191,9 @@ func (s *accessScanner) show() Access {
 	return Write
 }
 
-func among(t token, words []string) bool {
-	for _, w := range words {
-		if t.is(w) {
-			return true
-		}
-	}
-	return false
-}
+// writing are words that make a query need the server that takes writes.
+var writing = [...]string{"INTO", "FOR", "LOCK", "UPDATE", "DELETE", "INSERT", "PROCEDURE", "SQL_CALC_FOUND_ROWS",
+	"LAST_INSERT_ID"}
 
 // opening are words after which a parenthesis calls nothing.
 var opening = [...]string{

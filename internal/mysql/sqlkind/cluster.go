@@ -47,9 +47,7 @@ func (c *ClusterStatement) show(s *scanner) {
 		c.Verb = ShowMembers
 	case t.is("HISTORY"):
 		c.Verb = ShowHistory
-		before := *s
-		if !s.next().is("LIMIT") {
-			*s = before
+		if !s.takesWord("LIMIT") {
 			break
 		}
 		number := s.next()
@@ -63,16 +61,10 @@ func (c *ClusterStatement) show(s *scanner) {
 		c.Wrong = "there are SHOW TRIREME STATUS, SHOW TRIREME MEMBERS and SHOW TRIREME HISTORY [LIMIT n]"
 		return
 	}
-	c.end(s, s.next())
-}
-
-// end checks that t, which was read last, is the end of the statement.
-func (c *ClusterStatement) end(s *scanner, t token) {
-	semicolon := t.kind == tokenOther && t.text[0] == ';'
-	for t.kind == tokenOther && t.text[0] == ';' {
-		t = s.next()
+	semicolon := s.takes(';')
+	for s.takes(';') {
 	}
-	switch {
+	switch t := s.next(); {
 	case t.kind == tokenEnd:
 	case semicolon:
 		c.Several = true

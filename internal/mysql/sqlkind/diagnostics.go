@@ -15,62 +15,49 @@ func GetDiagnostics(sql []byte) (targets []string, ok bool) {
 			return nil, false
 		}
 	}
-	t := s.next()
-	if t.is("CURRENT") || t.is("STACKED") {
-		t = s.next()
+	if !s.takesWord("CURRENT") {
+		s.takesWord("STACKED")
 	}
-	if !t.is("DIAGNOSTICS") {
+	if !s.takesWord("DIAGNOSTICS") {
 		return nil, false
 	}
-	save := s
-	if s.next().is("CONDITION") {
-		save = s
-		switch t := s.next(); {
-		case t.kind == tokenNumber, t.kind == tokenHex, t.kind == tokenString, t.is("NULL"):
-		default:
-			s = save
+	if s.takesWord("CONDITION") {
+		before := s
+		if t := s.next(); t.kind != tokenNumber && t.kind != tokenHex && t.kind != tokenString && !t.is("NULL") {
+			s = before
 			if _, ok := s.userVariable(); !ok {
 				return nil, false
 			}
 		}
-		save = s
 	}
-	for s = save; ; {
+	for {
 		name, ok := s.userVariable()
-		if !ok {
+		if !ok || !s.takes('=') || s.next().kind != tokenWord {
 			return nil, false
 		}
 		targets = append(targets, name)
-		if t := s.next(); t.kind != tokenOther || t.text[0] != '=' {
-			return nil, false
-		}
-		if s.next().kind != tokenWord {
-			return nil, false
-		}
-		save = s
-		if t := s.next(); t.kind != tokenOther || t.text[0] != ',' {
-			if s = save; !s.ends() {
-				return nil, false
-			}
+		switch {
+		case s.takes(','):
+		case s.ends():
 			return targets, true
+		default:
+			return nil, false
 		}
 	}
 }
 
 // userVariable reads @name.
 func (s *scanner) userVariable() (name string, ok bool) {
-	if t := s.next(); t.kind != tokenOther || t.text[0] != '@' {
+	if !s.takes('@') {
 		return "", false
 	}
+	start, c := s.pos, s.at(0)
 	var text []byte
-	switch c := s.at(0); {
-	case c == '\'' || c == '"' || c == '`':
+	if c == '\'' || c == '"' || c == '`' {
+		s.pos++
 		text = s.quoted(c)
-	default:
-		start := s.pos
-		for isNameByte(s.at(0)) {
-			s.pos++
-		}
+	} else {
+		s.skipWord()
 		text = s.src[start:s.pos]
 	}
 	if len(text) == 0 || strings.ContainsAny(string(text), "\\'\"`") {

@@ -1,5 +1,5 @@
-// Package sqlkind tells from its text what kind of statement a QUERY event of the binary log holds, and (AccessOf)
-// whether one that a client sends may be run by a server that takes no writes.
+// Package sqlkind tells from its text what kind of statement a QUERY event of the binary log holds, and of one that a
+// client sends whether a server that takes no writes may run it (AccessOf) and what it does to the session (EffectOf).
 //
 // Classify looks at the first few tokens only, skipping white space and comments and reading version comments
 // (/*!80000 … */) as text, so it costs the same for a long statement as for a short one. It is not a parser: text that

@@ -15,15 +15,11 @@ func CommitsImplicitly(sql []byte) bool {
 	case t.is("LOAD"), t.is("CACHE"):
 		return s.next().is("INDEX")
 	}
-	for _, w := range [...]string{"ALTER", "RENAME", "TRUNCATE", "GRANT", "REVOKE", "BEGIN", "START", "LOCK", "ANALYZE",
-		"CHECK", "OPTIMIZE", "REPAIR",
-		"FLUSH", "RESET", "INSTALL", "UNINSTALL", "IMPORT"} {
-		if t.is(w) {
-			return true
-		}
-	}
-	return false
+	return t.among(committing[:]...)
 }
+
+var committing = [...]string{"ALTER", "RENAME", "TRUNCATE", "GRANT", "REVOKE", "BEGIN", "START", "LOCK", "ANALYZE",
+	"CHECK", "OPTIMIZE", "REPAIR", "FLUSH", "RESET", "INSTALL", "UNINSTALL", "IMPORT"}
 
 // DropsSchema reports whether one of the statements in a text is DROP DATABASE of a schema, whose name is written as
 // there. It does not allocate.
@@ -41,10 +37,10 @@ func DropsSchema(sql, schema []byte) bool {
 				}
 			}
 		}
-		for t.kind != tokenEnd && (t.kind != tokenOther || t.text[0] != ';') {
+		for t.kind != tokenEnd && !t.op(';') {
 			t = s.next()
 		}
-		if t.kind == tokenOther {
+		if t.op(';') {
 			t = s.next()
 		}
 	}

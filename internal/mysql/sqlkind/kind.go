@@ -31,19 +31,11 @@ const (
 	Account
 	// DDL is any other CREATE, ALTER, DROP, RENAME, TRUNCATE, IMPORT, INSTALL or UNINSTALL.
 	DDL
-	// CreateIfNotExists is a DDL with IF NOT EXISTS, which may change nothing.
-	CreateIfNotExists
-	// DropIfExists is a DDL with IF EXISTS, which may change nothing.
-	DropIfExists
-	// Flush is FLUSH.
-	Flush
-	// Maintenance is ANALYZE, OPTIMIZE, REPAIR, CHECK or CHECKSUM TABLE.
-	Maintenance
 )
 
 var kindNames = [...]string{
 	"other", "begin", "commit", "rollback", "savepoint", "xa-start", "xa-end", "xa-prepare", "xa-commit", "xa-rollback",
-	"account", "ddl", "create-if-not-exists", "drop-if-exists", "flush", "maintenance",
+	"account", "ddl",
 }
 
 // String gives the kind's name in lower case.
@@ -53,9 +45,6 @@ func (k Kind) String() string {
 	}
 	return "unknown"
 }
-
-// IsDDL reports whether k is DDL, CreateIfNotExists or DropIfExists.
-func (k Kind) IsDDL() bool { return k == DDL || k == CreateIfNotExists || k == DropIfExists }
 
 // Classify tells what kind of statement sql is. It does not allocate.
 func Classify(sql []byte) Kind {
@@ -88,21 +77,14 @@ func Classify(sql []byte) Kind {
 		return classifyDDL(&s)
 	case t.is("TRUNCATE"), t.is("IMPORT"), t.is("INSTALL"), t.is("UNINSTALL"):
 		return DDL
-	case t.is("FLUSH"):
-		return Flush
-	case t.is("ANALYZE"), t.is("OPTIMIZE"), t.is("REPAIR"), t.is("CHECK"), t.is("CHECKSUM"):
-		return Maintenance
 	}
 	return Other
 }
 
 // classifyRollback: ROLLBACK [WORK] [TO [SAVEPOINT] name].
 func classifyRollback(s *scanner) Kind {
-	t := s.next()
-	if t.is("WORK") {
-		t = s.next()
-	}
-	if t.is("TO") {
+	s.takesWord("WORK")
+	if s.takesWord("TO") {
 		return Savepoint
 	}
 	return Rollback
@@ -115,17 +97,11 @@ func IsRollback(sql []byte) bool {
 		return false
 	}
 	s := scanner{src: sql}
-	if !s.next().is("ROLLBACK") {
+	if !s.takesWord("ROLLBACK") {
 		return false
 	}
-	t := s.next()
-	if t.is("WORK") {
-		t = s.next()
-	}
-	if t.kind == tokenOther && t.text[0] == ';' {
-		t = s.next()
-	}
-	return t.kind == tokenEnd
+	s.takesWord("WORK")
+	return s.ends()
 }
 
 func classifyXA(s *scanner) Kind {
@@ -158,11 +134,10 @@ func classifySet(s *scanner) Kind {
 }
 
 // ddlPrefixTokens bounds the search for an object's type: the longest way to it is
-// CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`h` SQL SECURITY DEFINER VIEW IF NOT EXISTS.
+// CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`h` SQL SECURITY DEFINER VIEW.
 const ddlPrefixTokens = 24
 
-// classifyDDL continues after CREATE, ALTER, DROP or RENAME: first it reads the type of the object, which identifies an
-// account statement, then IF [NOT] EXISTS, which follows directly.
+// classifyDDL continues after CREATE, ALTER, DROP or RENAME, up to the type of the object.
 func classifyDDL(s *scanner) Kind {
 	for range ddlPrefixTokens {
 		t := s.next()
@@ -170,35 +145,20 @@ func classifyDDL(s *scanner) Kind {
 		case t.kind == tokenEnd:
 			return DDL
 		case t.kind != tokenWord:
-			continue // an operator or a name of a DEFINER or ALGORITHM clause
+			// an operator or a name of a DEFINER or ALGORITHM clause
 		case t.is("DEFINER"):
 			s.skipAccount()
-			continue
 		case t.is("USER"), t.is("ROLE"):
 			return Account
-		case !t.isObjectType():
-			continue
+		case t.among(objectTypes[:]...):
+			return DDL
 		}
-		return classifyExists(s)
 	}
 	return DDL
 }
 
-// classifyExists reads IF EXISTS or IF NOT EXISTS after the object's type. The types UNDO TABLESPACE, SPATIAL REFERENCE
-// SYSTEM and RESOURCE GROUP have more than one word.
-func classifyExists(s *scanner) Kind {
-	t := s.next()
-	for t.is("REFERENCE") || t.is("SYSTEM") || t.is("GROUP") || t.is("TABLESPACE") {
-		t = s.next()
-	}
-	if !t.is("IF") {
-		return DDL
-	}
-	switch t = s.next(); {
-	case t.is("EXISTS"):
-		return DropIfExists
-	case t.is("NOT"):
-		return CreateIfNotExists
-	}
-	return DDL
+// objectTypes are those that CREATE, ALTER and DROP take, USER and ROLE aside.
+var objectTypes = [...]string{
+	"TABLE", "TABLES", "VIEW", "DATABASE", "SCHEMA", "INDEX", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "SERVER",
+	"TABLESPACE", "UNDO", "LOGFILE", "SPATIAL", "RESOURCE", "INSTANCE", "LIBRARY",
 }

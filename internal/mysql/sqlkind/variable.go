@@ -45,14 +45,12 @@ func ParseVariable(sql []byte) (v Variable, ok bool) {
 		v.Column = sql[begin:s.pos]
 		return v, v.rest(&s)
 	}
-	t := s.next()
-	if t.kind == tokenOther && t.text[0] == ':' { // :=
-		t = s.next()
-	}
-	if t.kind != tokenOther || t.text[0] != '=' {
+	s.takes(':') // :=
+	if !s.takes('=') {
 		return v, false
 	}
-	if t = s.next(); t.kind == tokenEnd || t.kind == tokenOther {
+	t := s.next()
+	if t.kind == tokenEnd || t.kind == tokenOther {
 		return v, false
 	}
 	v.Value = t.text
@@ -61,28 +59,18 @@ func ParseVariable(sql []byte) (v Variable, ok bool) {
 
 // name reads [SESSION|LOCAL|GLOBAL|...] name, or @@[session.]name.
 func (v *Variable) name(s *scanner) bool {
-	t := s.next()
-	system := t.kind == tokenOther && t.text[0] == '@'
-	switch {
-	case system:
-		if t = s.next(); t.kind != tokenOther || t.text[0] != '@' {
-			return false
-		}
-		t = s.next()
-	case v.Verb == GetVariable:
+	system := s.takes('@')
+	if system != s.takes('@') || !system && v.Verb == GetVariable {
 		return false
 	}
-	if v.Verb != RouterSet && t.kind == tokenWord {
-		if session, global := t.is("SESSION") || t.is("LOCAL"), t.is("GLOBAL") || t.is("PERSIST") || t.is("PERSIST_ONLY"); session || global {
-			v.Global = global
-			if system {
-				if dot := s.next(); dot.kind != tokenOther || dot.text[0] != '.' {
-					return false
-				}
-			}
-			if t = s.next(); !system && t.kind == tokenOther && t.text[0] == '@' {
+	t := s.next()
+	if v.Verb != RouterSet {
+		session := t.is("SESSION") || t.is("LOCAL")
+		if v.Global = t.is("GLOBAL") || t.is("PERSIST") || t.is("PERSIST_ONLY"); session || v.Global {
+			if system && !s.takes('.') {
 				return false
 			}
+			t = s.next()
 		}
 	}
 	v.Name = t.text
@@ -91,37 +79,26 @@ func (v *Variable) name(s *scanner) bool {
 
 // rest reads what may follow the name in a SELECT.
 func (v *Variable) rest(s *scanner) bool {
-	save := *s
-	t := s.next()
-	if t.is("AS") {
-		t = s.next()
-	} else if t.is("LIMIT") {
-		*s = save
-	}
-	if (t.kind == tokenWord || t.kind == tokenName || t.kind == tokenString) && !t.is("LIMIT") {
+	as := s.takesWord("AS")
+	before := *s
+	switch t := s.next(); {
+	case !t.is("LIMIT") && (t.kind == tokenWord || t.kind == tokenName || t.kind == tokenString):
 		v.Column = t.text
-		save = *s
-		t = s.next()
+	case as:
+		return false
+	default:
+		*s = before
 	}
-	if t.is("LIMIT") {
-		*s = save
-		s.next()
-		if s.next().kind != tokenNumber {
-			return false
-		}
-		return s.ends()
+	if s.takesWord("LIMIT") && s.next().kind != tokenNumber {
+		return false
 	}
-	*s = save
 	return s.ends()
 }
 
 // ends reports whether nothing follows but a semicolon.
 func (s *scanner) ends() bool {
-	t := s.next()
-	if t.kind == tokenOther && t.text[0] == ';' {
-		t = s.next()
-	}
-	return t.kind == tokenEnd
+	s.takes(';')
+	return s.next().kind == tokenEnd
 }
 
 // Hint returns the text between the parentheses after name in a comment of sql: /*+ name(text) */ or /* name(text) */.
@@ -150,14 +127,10 @@ func hintIn(gap []byte, name string) ([]byte, bool) {
 		if c.at(0) == '+' {
 			c.pos++
 		}
-		if !c.next().is(name) {
+		if !c.next().is(name) || !c.takes('(') {
 			continue
 		}
-		if t := c.next(); t.kind != tokenOther || t.text[0] != '(' {
-			continue
-		}
-		value := c.next()
-		if t := c.next(); value.kind == tokenWord && t.kind == tokenOther && t.text[0] == ')' {
+		if value := c.next(); value.kind == tokenWord && c.takes(')') {
 			return value.text, true
 		}
 	}

@@ -40,25 +40,18 @@ func ParseXID(sql []byte) (xid XID, onePhase bool, err error) {
 	if xid.GTRID, err = s.next().bytes(); err != nil {
 		return XID{}, false, err
 	}
-	t := s.next()
-	if t.isComma() {
+	if s.takes(',') {
 		if xid.BQual, err = s.next().bytes(); err != nil {
 			return XID{}, false, err
 		}
-		if t = s.next(); t.isComma() {
+		if s.takes(',') {
 			if xid.FormatID, err = s.next().formatID(); err != nil {
 				return XID{}, false, err
 			}
-			t = s.next()
 		}
 	}
-	if t.is("ONE") && s.next().is("PHASE") {
-		onePhase = true
-	}
-	return xid, onePhase, nil
+	return xid, s.takesWord("ONE") && s.takesWord("PHASE"), nil
 }
-
-func (t token) isComma() bool { return t.kind == tokenOther && t.text[0] == ',' }
 
 // bytes gives the value of a string literal.
 func (t token) bytes() (string, error) {

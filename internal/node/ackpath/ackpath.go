@@ -2,7 +2,7 @@
 //
 //	Raft --entries--> ledger --> commit rules --> flow control --> OK (S1)
 //
-// Raft's apply goroutine brings committed entries in order. Each goes into the ledger first, then to the host, which
+// Raft brings committed entries in order. Each goes into the ledger first, then to the host, which
 // counts it and takes new settings. An entry that ends with a transaction of this node's own mysqld lets commits go on:
 // at once, or when must_ack and commit_zones are met, or after the delay that lag_objective asks for. Acknowledgements
 // are cumulative: the OK of an entry is that of all before it, so they may overtake each other.
@@ -73,8 +73,8 @@ type Host interface {
 	Fail(err error)
 }
 
-// Path is of one member. Its methods may be called from any goroutine, but for OnCommitted (the apply goroutine) and
-// TickRules (the member's loop).
+// Path is of one member. Its methods may be called from any goroutine, but for OnCommitted, whose calls come one after
+// the other (on the engine, or the apply goroutine), and TickRules (the member's loop).
 type Path struct {
 	self    uint64
 	ledger  *ledger.Ledger
@@ -96,6 +96,10 @@ func (p *Path) Settled() uint64 { return p.settled.Load() }
 
 // backdateFrom is how much older than its arrival an entry is when its age is worth a second lock of the ledger.
 const backdateFrom = 50 * time.Millisecond
+
+// IsQuick reports whether an entry with this data takes OnCommitted no time: that of ordinary transactions, which is a
+// few additions and an acknowledgement. Settings, barriers and the rest may make the member wait.
+func IsQuick(data []byte) bool { return raftlog.IsPlainTrx(data) }
 
 // OnCommitted takes committed entries, in order. An error ends the node.
 func (p *Path) OnCommitted(entries []*raftpb.Entry) error {

@@ -73,7 +73,7 @@ type Certs struct {
 
 	secrets      atomic.Pointer[config.Secrets] // never changed, but replaced; nil before LoadSecrets
 	saving       sync.Mutex                     // held while secrets are replaced, on disk first
-	cloneProblem problem                        // why the present login of trireme_clone is not here; of TendClone alone
+	cloneProblem problem                        // why the login of trireme_clone is not here; of RenewClone alone
 
 	server        atomic.Pointer[pki.Server] // what mysqld should show; nil: none can be had
 	serverProblem problem                    // why it does not; of FollowServer alone

@@ -66,11 +66,11 @@ func knowsClone(c *config.Cluster, a config.Account) bool {
 	return c.CloneHash == "" || pki.TokenMatches(a.Password, c.CloneHash)
 }
 
-// TendClone keeps the password of trireme_clone from former members. Every account of Trireme's but that one logs in
+// RenewClone keeps the password of trireme_clone from former members. Every account of Trireme's but that one logs in
 // from its own host alone. The leader replaces it in mysqld, where the log brings it to all servers, and then commits
 // its hash; members ask each other for what fits the hash. Whatever dies in between, the next leader begins again: by
 // the mark in the settings, or because no member has what fits.
-func (cs *Certs) TendClone(ctx context.Context) {
+func (cs *Certs) RenewClone(ctx context.Context) {
 	c := cs.host.Settings()
 	err := cs.fetchClone(ctx, c)
 	if c.Rotate || err != nil {

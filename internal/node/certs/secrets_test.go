@@ -86,19 +86,19 @@ func TestCloneLogin(t *testing.T) {
 	h.settings.CloneHash = pki.HashToken(first.Clone.Password)
 	h.raft.Commit = 70
 	h.leads = &testMySQL{}
-	cs.TendClone(t.Context())
+	cs.RenewClone(t.Context())
 	h.leads, h.settings.Rotate = nil, true
-	cs.TendClone(t.Context())
+	cs.RenewClone(t.Context())
 	if cs.Secrets().Clone != first.Clone {
 		t.Fatal("it was replaced without need, or by a node that does not lead")
 	}
 	h.leads = &testMySQL{fails: errors.New("no quorum")}
-	cs.TendClone(t.Context())
+	cs.RenewClone(t.Context())
 	if cs.Secrets().Clone != first.Clone || !h.settings.Rotate {
 		t.Error("a login that mysqld has not taken")
 	}
 	h.leads.fails = nil
-	cs.TendClone(t.Context())
+	cs.RenewClone(t.Context())
 	got := cs.Secrets().Clone
 	if got == first.Clone || got != config.Account(h.leads.login) || h.settings.Rotate || h.settings.CloneAt != 70 ||
 		!knowsClone(h.settings, got) || len(h.recorded) != 1 {
@@ -113,7 +113,7 @@ func TestCloneLogin(t *testing.T) {
 	at.settings = h.settings
 	old, _ := json.Marshal(first.Clone)
 	at.answers = map[uint64][]byte{2: old} // and 3 does not answer
-	other.TendClone(t.Context())
+	other.RenewClone(t.Context())
 	if p := string(other.cloneProblem); !strings.Contains(p, "db2: it sent another") || !strings.Contains(p, "db3: ") {
 		t.Error(p)
 	}
@@ -122,7 +122,7 @@ func TestCloneLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	at.answers[3], _ = json.Marshal(login)
-	other.TendClone(t.Context())
+	other.RenewClone(t.Context())
 	if other.Secrets().Clone != got || other.cloneProblem != "" {
 		t.Errorf("%+v, %s", other.Secrets().Clone, other.cloneProblem)
 	}

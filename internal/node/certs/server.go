@@ -93,8 +93,8 @@ func (cs *Certs) Prove(ctx context.Context, my MySQL, pem []byte) error {
 	return nil
 }
 
-// TendServer has mysqld show the certificate that it should, and this node tell of the one that it does.
-func (cs *Certs) TendServer(ctx context.Context) {
+// RenewServer has mysqld show the certificate that it should, and this node tell of the one that it does.
+func (cs *Certs) RenewServer(ctx context.Context) {
 	cs.renewServer()
 	my, cfg := cs.host.MySQL()
 	if my == nil {

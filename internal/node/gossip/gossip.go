@@ -52,7 +52,7 @@ type Gossip struct {
 
 	mu      sync.Mutex // held while peers is replaced; never over a call of the host
 	leader  uint64     // whom this node follows, by raft id; 0: none is known
-	awaited unbrought
+	awaited notYetReceived
 	past    past
 	archive *api.BackupArchive
 }
@@ -105,8 +105,8 @@ func (g *Gossip) Clocks() map[uint64]time.Duration {
 	return all
 }
 
-// Behind is how long this node has waited for the oldest commit that the leader has reported and that is not here.
-func (g *Gossip) Behind() time.Duration {
+// Awaiting is how long this node has waited for the oldest commit that the leader has reported and that is not here.
+func (g *Gossip) Awaiting() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.awaited.have(g.led.Index())

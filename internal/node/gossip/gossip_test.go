@@ -110,7 +110,7 @@ func TestBehind(t *testing.T) {
 	g, _ := newTest(t)
 	g.Follows(2)
 	g.Hear(3, []byte(`{"clock":"2026-01-02T03:04:05Z","member":{"raft":{"commit":7}}}`))
-	if d := g.Behind(); d != 0 {
+	if d := g.Awaiting(); d != 0 {
 		t.Errorf("%v, by the word of a follower", d)
 	}
 	g.Hear(2, []byte(`{"clock":"2026-01-02T03:04:05Z","member":{"raft":{"commit":7}}}`))
@@ -119,7 +119,7 @@ func TestBehind(t *testing.T) {
 	}
 	at := now()
 	g.awaited[0].at = at - time.Minute
-	if d := g.Behind(); d < time.Minute || d > time.Minute+now()-at {
+	if d := g.Awaiting(); d < time.Minute || d > time.Minute+now()-at {
 		t.Error(d)
 	}
 }

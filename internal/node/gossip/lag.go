@@ -26,11 +26,11 @@ type commitSeen struct {
 // untold is how many of them are kept; beyond, the newest are dropped.
 const untold = 64
 
-// unbrought are commits that the leader has reported and that have not arrived here, oldest first.
-type unbrought []commitSeen
+// notYetReceived are commits that the leader has reported and that have not arrived here, oldest first.
+type notYetReceived []commitSeen
 
 // told takes the leader's commit index; have is what has come.
-func (u *unbrought) told(index, have uint64, at time.Duration) {
+func (u *notYetReceived) told(index, have uint64, at time.Duration) {
 	u.have(have)
 	if index > have && len(*u) < untold && (len(*u) == 0 || (*u)[len(*u)-1].index < index) {
 		*u = append(*u, commitSeen{index, at})
@@ -38,12 +38,12 @@ func (u *unbrought) told(index, have uint64, at time.Duration) {
 }
 
 // have drops what has come.
-func (u *unbrought) have(index uint64) {
+func (u *notYetReceived) have(index uint64) {
 	*u = slices.DeleteFunc(*u, func(c commitSeen) bool { return c.index <= index })
 }
 
 // age is for how long the oldest of them has been waited for; 0: for none.
-func (u unbrought) age(now time.Duration) time.Duration {
+func (u notYetReceived) age(now time.Duration) time.Duration {
 	if len(u) == 0 {
 		return 0
 	}

@@ -14,12 +14,12 @@ func TestAgedLag(t *testing.T) {
 	const lookInterval = LagTold / 2
 	const stop, silent, way = 10 * time.Second, 15 * time.Second, 20 * time.Millisecond
 	var told, toldAt, next time.Duration
-	behind := false
+	lagging := false
 	for now := time.Duration(0); now < 30*time.Second; now += 10 * time.Millisecond {
 		truly := max(0, now-stop)
 		if now%lookInterval == 0 && now < silent {
-			if b := truly >= LagTold; b != behind || now >= next {
-				told, toldAt, next, behind = truly, now+way, now+Interval, b
+			if b := truly >= LagTold; b != lagging || now >= next {
+				told, toldAt, next, lagging = truly, now+way, now+Interval, b
 			}
 		}
 		if now < toldAt {
@@ -36,7 +36,7 @@ func TestAgedLag(t *testing.T) {
 }
 
 func TestUnbrought(t *testing.T) {
-	var u unbrought
+	var u notYetReceived
 	u.told(10, 10, time.Second)
 	if u.age(2*time.Second) != 0 {
 		t.Error("it has everything")

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -22,13 +21,13 @@ import (
 //   - A raft leader that keeps writes closed hands over to the target; if it is the target itself it opens them.
 //   - There is no leader: the target campaigns.
 //
-// The target takes the election for the operator's wish, so that it opens writes in a pause too.
+// The target takes the election for what the operator asked for, so that it opens writes in a pause too.
 
 // Limits of a forced failover.
 const (
 	forcePatience = 15 * time.Second // for the target to take writes
 	orderPatience = 2 * time.Second  // for an order to be answered
-	wishLife      = 10 * time.Second // how long a target takes its election for the operator's wish
+	intentLife    = 10 * time.Second // how long a target takes its election for what the operator asked for
 	forcePoll     = 20 * time.Millisecond
 	forceRounds   = 4 // orders, until the target leads or it is given up
 )
@@ -48,8 +47,8 @@ type Order struct {
 	Hand   bool   `json:"hand"` // Leader, which keeps writes closed, hands over
 }
 
-// wish is an operator's that this node should lead, as told by an order.
-type wish struct {
+// forcedFailoverIntent is what an operator wants of this node, as told by an order: that it leads.
+type forcedFailoverIntent struct {
 	term  uint64 // in which it was told; the election is a later one
 	until time.Duration
 	won   uint64 // term of the election that it brought
@@ -87,12 +86,12 @@ func (l *Leadership) Failover(ctx context.Context, req api.FailoverRequest) (api
 		return res, nil
 	}
 	l.host.Record(eventForced, api.WhoAsked(ctx), "a failover to "+res.To+" is forced, on an operator's request")
-	began := now()
+	began := l.exec.Now()
 	term, err := l.forceLeader(ctx, to)
 	if err != nil {
 		return res, err
 	}
-	res.Term, res.TookMS = term, float64(now()-began)/float64(time.Millisecond)
+	res.Term, res.TookMS = term, float64(l.exec.Now()-began)/float64(time.Millisecond)
 	return res, nil
 }
 
@@ -117,7 +116,7 @@ func forcedAlready() error {
 
 // forceLeader gives orders until the target takes writes.
 func (l *Leadership) forceLeader(ctx context.Context, to uint64) (term uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, forcePatience)
+	ctx, cancel := l.exec.WithTimeout(ctx, forcePatience)
 	defer cancel()
 	first := l.host.View()
 	for round := range forceRounds {
@@ -140,8 +139,8 @@ func (l *Leadership) forceLeader(ctx context.Context, to uint64) (term uint64, e
 // awaitForced waits until the target takes writes in a later term than v's, or was asked to in this one, and gives that
 // term; 0 when another order is due.
 func (l *Leadership) awaitForced(ctx context.Context, to, term uint64) uint64 {
-	limit := now() + 4*l.timeout
-	for now() < limit && ctx.Err() == nil {
+	limit := l.exec.Now() + 4*l.timeout
+	for l.exec.Now() < limit && ctx.Err() == nil {
 		v := l.host.View()
 		switch {
 		case v.Open == to:
@@ -149,9 +148,9 @@ func (l *Leadership) awaitForced(ctx context.Context, to, term uint64) uint64 {
 		case v.Raft.Term > term && v.Raft.Leader != 0 && v.Raft.Leader != to && v.Open == 0:
 			return 0 // somebody else was elected: it has the longer log, or was quicker
 		case v.Raft.Leader == to:
-			limit = max(limit, now()+time.Second) // it has yet to apply its log
+			limit = max(limit, l.exec.Now()+time.Second) // it has yet to apply its log
 		}
-		_ = poll.Pause(ctx, forcePoll)
+		_ = l.exec.Sleep(ctx, forcePoll)
 	}
 	return 0
 }
@@ -182,7 +181,7 @@ func (l *Leadership) giveOrder(ctx context.Context, id uint64, o Order) error {
 	if id == l.id.ID {
 		return l.TakeOrder(ctx, id, o)
 	}
-	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+	ctx, cancel := l.exec.WithTimeout(ctx, orderPatience)
 	defer cancel()
 	_, err := ReqForce.Ask(ctx, l.host, id, o)
 	return err
@@ -196,16 +195,16 @@ func (l *Leadership) TakeOrder(_ context.Context, _ uint64, o Order) error {
 	}
 	mine := o.To == l.id.ID
 	l.mu.Lock()
-	if l.ordered.Term == o.Term && l.ordered.By != o.By && now() < l.orderedAt+forcePatience {
+	if l.ordered.Term == o.Term && l.ordered.By != o.By && l.exec.Now() < l.orderedAt+forcePatience {
 		to := l.ordered.To
 		l.mu.Unlock()
 		return fmt.Errorf("another failover is under way, to %s", l.name(to))
 	}
-	l.ordered, l.orderedAt = o, now()
+	l.ordered, l.orderedAt = o, l.exec.Now()
 	if mine {
-		l.wish = wish{term: o.Term, until: now() + wishLife}
+		l.forced = forcedFailoverIntent{term: o.Term, until: l.exec.Now() + intentLife}
 		if st.Role == consensus.Leader {
-			l.wishLocked(st.Term)
+			l.electedLocked(st.Term)
 		}
 	}
 	l.mu.Unlock()
@@ -217,8 +216,9 @@ func (l *Leadership) TakeOrder(_ context.Context, _ uint64, o Order) error {
 	case st.Role == consensus.Leader && (phase != ha.PhaseNone || !o.Hand):
 		return errors.New("it leads")
 	case st.Role == consensus.Leader:
-		a := ha.Action{Kind: ha.HandOver, Term: o.Term, To: o.To, Reason: "an operator forces a failover"}
-		l.host.Go(func(ctx context.Context) { l.HandOver(ctx, a) })
+		a := &Attempt{l: l, Action: ha.Action{Kind: ha.HandOver, Term: o.Term, To: o.To,
+			Reason: "an operator forces a failover"}}
+		l.host.Go(a.HandOver)
 	case st.Leader == 0 && mine:
 		l.host.Raft().Campaign()
 	case !o.Hand:
@@ -227,24 +227,24 @@ func (l *Leadership) TakeOrder(_ context.Context, _ uint64, o Order) error {
 	return nil
 }
 
-// Elected: this node has just been elected; if an operator wished so, it opens writes although automatic failover is
+// Elected: this node has just been elected; if an operator asked for it, it opens writes although automatic failover is
 // paused, and does not hand over as a matter of taste.
 func (l *Leadership) Elected(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w := l.wish; w.until > now() && term > w.term {
-		l.wishLocked(term)
+	if w := l.forced; w.until > l.exec.Now() && term > w.term {
+		l.electedLocked(term)
 	}
 }
 
-func (l *Leadership) wishLocked(term uint64) {
+func (l *Leadership) electedLocked(term uint64) {
 	l.told = term - 1
-	l.wish = wish{won: term}
+	l.forced = forcedFailoverIntent{won: term}
 }
 
-// Wished says whether the election of a term was an operator's wish.
-func (l *Leadership) Wished(term uint64) bool {
+// Forced says whether the election of a term was brought by an operator's forced failover.
+func (l *Leadership) Forced(term uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.wish.won == term
+	return l.forced.won == term
 }

@@ -2,9 +2,9 @@
 // of that: whether this member can prove that it leads, what an operator has asked for, what was tried, and whom an
 // order or the leader before has told to lead.
 //
-//	switchover       Ask -> ha.Decide -> Begin, Take -> (the node moves it) -> End
-//	handing over     ha.Decide -> Begin -> HandOver: writes were not opened yet
-//	forced failover  Failover, on any member -> an Order to each -> the target's election is the operator's wish
+//	switchover       Ask -> ha.Decide -> Begin -> Attempt.Switchover, which answers who asked
+//	handing over     ha.Decide -> Begin -> Attempt.HandOver: writes were not opened yet
+//	forced failover  Failover, on any member -> an Order to each -> the target's election is the operator's
 //	asked to lead    Told: by the leader before, with MsgTimeoutNow
 package leadership
 
@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
-	"trireme/internal/base/poll"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -42,6 +42,7 @@ type Raft interface {
 type Host interface {
 	transport.Asker
 	Raft() Raft
+	Clients() Clients
 	Settings() *config.Cluster
 	// Member finds one by name, for an operator.
 	Member(name string) (config.Member, error)
@@ -51,6 +52,8 @@ type Host interface {
 	CheckTerm(want uint64) error
 	// Phase is of what this member's mysqld serves.
 	Phase() ha.Phase
+	// Stopping says whether the daemon was asked to stop. It waits for no lock that is held over a call of this package.
+	Stopping() bool
 	// LeastTimeout is the shortest election timeout of all members.
 	LeastTimeout() time.Duration
 	// Record adds to the history; by is who asked for it, empty: the node itself.
@@ -65,6 +68,7 @@ type Host interface {
 type Leadership struct {
 	id      config.Identity
 	timeout time.Duration // election timeout
+	exec    run.Exec
 	host    Host
 	log     *slog.Logger
 
@@ -76,9 +80,10 @@ type Leadership struct {
 	told      uint64        // term in which the leader told this member to take over; 0: never
 	tried     tried
 	request   *Request
-	ordered   Order // of a forced failover, the newest
+	held      uint64 // see Held
+	ordered   Order  // of a forced failover, the newest
 	orderedAt time.Duration
-	wish      wish
+	forced    forcedFailoverIntent
 }
 
 // tried are the attempts of a term to move leadership.
@@ -90,12 +95,9 @@ type tried struct {
 }
 
 // New makes the part of a member. timeout is its election timeout.
-func New(id config.Identity, timeout time.Duration, host Host, log *slog.Logger) *Leadership {
-	return &Leadership{id: id, timeout: timeout, host: host, log: log}
+func New(id config.Identity, timeout time.Duration, exec run.Exec, host Host, log *slog.Logger) *Leadership {
+	return &Leadership{id: id, timeout: timeout, exec: exec, host: host, log: log}
 }
-
-// now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
 
 // name of a member.
 func (l *Leadership) name(id uint64) string {
@@ -112,7 +114,7 @@ func (l *Leadership) Show(v *ha.View) {
 	v.Raft.Asked = l.told != 0 && v.Raft.Term == l.told+1
 	v.HandoverTriedTerm, v.HandoverAt = l.tried.term, l.tried.at
 	v.HandoverTo, v.HandoverFails = l.tried.to, l.tried.fails
-	if l.request != nil {
+	if l.request != nil && !l.request.begun {
 		v.Request = &ha.Transfer{To: l.request.to}
 	}
 }
@@ -133,8 +135,7 @@ func (l *Leadership) InTerm(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r := l.request; r != nil && !r.begun && r.term != term {
-		l.request = nil
-		r.finish(Moved{Err: fmt.Errorf("leadership has moved meanwhile: it is term %d, not %d", term, r.term)})
+		l.finishLocked(r, Moved{Err: fmt.Errorf("leadership has moved meanwhile: it is term %d, not %d", term, r.term)})
 	}
 }
 
@@ -150,10 +151,10 @@ func (l *Leadership) NoteLease(lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case lease > now():
+	case lease > l.exec.Now():
 		l.lost = 0
 	case l.lost == 0 && lease == 0:
-		l.lost = now()
+		l.lost = l.exec.Now()
 	case l.lost == 0:
 		l.lost = lease
 	}
@@ -166,12 +167,12 @@ func (l *Leadership) Lease(lease time.Duration) time.Duration {
 	lost := l.lost
 	l.mu.Unlock()
 	switch {
-	case lease > now():
+	case lease > l.exec.Now():
 		return lease
 	case lost != 0:
 		lease = lost
 	case lease == 0:
-		lease = now()
+		lease = l.exec.Now()
 	}
 	return lease + l.Grace()
 }
@@ -183,36 +184,20 @@ func (l *Leadership) Grace() time.Duration { return min(l.host.LeastTimeout()/10
 // AwaitLease waits until leadership is proven (S10). After a transfer that did not happen that takes some election
 // timeouts.
 func (l *Leadership) AwaitLease(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := l.exec.WithTimeout(ctx, patience)
 	defer cancel()
 	for !l.host.Raft().HoldsLease() {
-		if err := poll.Pause(ctx, time.Millisecond); err != nil {
+		if err := l.exec.Sleep(ctx, time.Millisecond); err != nil {
 			return fmt.Errorf("leadership could not be proven within %v: %w", patience, err)
 		}
 	}
 	return nil
 }
 
-// Begin notes an attempt to move leadership.
-func (l *Leadership) Begin(a ha.Action) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a.Term != l.tried.term {
-		l.tried.fails = 0
-	}
-	l.tried.term, l.tried.at, l.tried.to = a.Term, now(), a.To
-}
-
-// Failed notes that a switchover which has begun did not move it.
-func (l *Leadership) Failed() {
-	l.mu.Lock()
-	l.tried.fails++
-	l.mu.Unlock()
-}
-
 // HandOver gives raft leadership away before writes were opened.
-func (l *Leadership) HandOver(ctx context.Context, a ha.Action) {
-	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
+func (a *Attempt) HandOver(ctx context.Context) {
+	l := a.l
+	ctx, cancel := l.exec.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	if err := l.host.Raft().TransferLeadership(ctx, a.To); err != nil {
 		l.log.Warn("leadership was not handed over", "term", a.Term, "to", l.name(a.To), "why", a.Reason, "err", err)

@@ -12,9 +12,12 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 )
+
+var clock = run.Real{Boottime: consensus.Boottime}
 
 // member is a member of a test: db1 of db1, db2 and db3, in term 5 of the leader db2 unless the test says otherwise.
 type member struct {
@@ -25,6 +28,8 @@ type member struct {
 	phase    ha.Phase
 	least    time.Duration
 	lease    bool
+	stopping bool
+	clients  *clients
 	refuse   error // what a peer, and a transfer of leadership, say
 	done     []string
 	sent     map[uint64]string // first
@@ -38,7 +43,7 @@ func newMember() *member {
 		m.settings.Members = append(m.settings.Members, config.Member{ID: id, Name: fmt.Sprint("db", id)})
 	}
 	m.status.Term, m.status.Leader = 5, 2
-	m.l = New(config.Identity{ID: 1, Name: "db1"}, time.Millisecond, m, slog.New(slog.DiscardHandler))
+	m.l = New(config.Identity{ID: 1, Name: "db1"}, time.Millisecond, clock, m, slog.New(slog.DiscardHandler))
 	return m
 }
 
@@ -48,6 +53,8 @@ func (m *member) HoldsLease() bool             { return m.lease }
 func (m *member) Settings() *config.Cluster    { return m.settings }
 func (m *member) View() ha.View                { return m.view }
 func (m *member) Phase() ha.Phase              { return m.phase }
+func (m *member) Stopping() bool               { return m.stopping }
+func (m *member) Clients() Clients             { return m.clients }
 func (m *member) LeastTimeout() time.Duration  { return m.least }
 func (m *member) WakeLoop()                    { m.done = append(m.done, "wake") }
 func (m *member) Campaign()                    { m.done = append(m.done, "campaign") }
@@ -97,7 +104,7 @@ func TestLeaseGrace(t *testing.T) {
 	for _, timeout := range []time.Duration{15, 300, 500, 1000, 10_000} {
 		m := newMember()
 		m.least = timeout * time.Millisecond
-		lease := now() - time.Millisecond
+		lease := clock.Now() - time.Millisecond
 		proof := lease - m.least*8/10
 		fence := m.l.Lease(lease)
 		if fence <= lease || fence+m.l.Grace() > proof+m.least {
@@ -111,7 +118,7 @@ func TestLeaseGrace(t *testing.T) {
 // runs again.
 func TestLease(t *testing.T) {
 	m := newMember()
-	if ahead := now() + time.Hour; m.l.Lease(ahead) != ahead {
+	if ahead := clock.Now() + time.Hour; m.l.Lease(ahead) != ahead {
 		t.Error("a lease that runs is another one")
 	}
 	m.l.NoteLease(7)
@@ -120,7 +127,7 @@ func TestLease(t *testing.T) {
 	if got := m.l.Lease(0); got != 7+m.l.Grace() {
 		t.Errorf("it ends at %v", got)
 	}
-	m.l.NoteLease(now() + time.Hour)
+	m.l.NoteLease(clock.Now() + time.Hour)
 	if got := m.l.Lease(9); got != 9+m.l.Grace() {
 		t.Errorf("after it ran again it ends at %v", got)
 	}
@@ -149,7 +156,7 @@ func TestTried(t *testing.T) {
 		t.Error("it was told to lead in another term")
 	}
 	m.l.Begin(ha.Action{Term: 6, To: 3})
-	m.l.Failed()
+	m.l.tried.fails++
 	if v := show(6); v.HandoverTriedTerm != 6 || v.HandoverTo != 3 || v.HandoverAt == 0 || v.HandoverFails != 1 {
 		t.Errorf("%+v", v)
 	}
@@ -159,16 +166,32 @@ func TestTried(t *testing.T) {
 	if m.l.Begin(ha.Action{Term: 8, To: 2}); show(8).HandoverFails != 0 {
 		t.Error("a failure of another term counts")
 	}
-	m.l.HandOver(t.Context(), ha.Action{Term: 8, To: 2})
+	m.l.Begin(ha.Action{Term: 8, To: 2}).HandOver(t.Context())
 	m.wants(t, "handing over", "transfer to 2")
+}
+
+// answered says whether the operator has got an answer.
+func (r *Request) answered() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // A request is carried out in the term in which it was made, by a switchover to the node that it names, or not at all
 // (S7). Its answer says so, and does not call undone what goes on.
 func TestRequest(t *testing.T) {
+	var m *member
 	begin := func() (*Leadership, *Request) {
-		l := newMember().l
-		return l, l.Ask(2, 5, "ann", 7*time.Second)
+		m = newMember()
+		return m.l, m.l.Ask(2, 5, "ann", 7*time.Second)
+	}
+	seen := func(l *Leadership) bool {
+		v := ha.View{Raft: ha.Raft{Term: 5}}
+		l.Show(&v)
+		return v.Request != nil && v.Request.To == 2
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -180,32 +203,43 @@ func TestRequest(t *testing.T) {
 	if l.InTerm(5); !l.Asked() {
 		t.Error("dropped in its own term")
 	}
-	if l.InTerm(6); l.Asked() || len(r.result) != 1 || (<-r.result).Err == nil {
+	if l.InTerm(6); l.Asked() || !r.answered() || r.moved.Err == nil {
 		t.Error("not dropped when the term moved on")
 	}
 
 	l, r = begin()
-	for _, a := range []ha.Action{{Kind: ha.Switchover, Term: 5, To: 3}, {Kind: ha.Switchover, Term: 6, To: 2}} {
-		if req, wait := l.Take(a, false); req != nil || wait != api.DefaultTrxWait || r.begun {
+	for _, a := range []ha.Action{{Kind: ha.Switchover, Term: 5, To: 3}, {Kind: ha.Switchover, Term: 6, To: 2},
+		{Kind: ha.HandOver, Term: 5, To: 2}} {
+		if at := l.Begin(a); at.request != nil || at.wait != api.DefaultTrxWait || r.begun {
 			t.Errorf("%v is taken for the request", a)
 		}
-		if _, wait := l.Take(a, true); wait != 0 {
-			t.Errorf("a daemon that stops waits %v", wait)
+		m.stopping = true
+		if at := l.Begin(a); at.wait != 0 {
+			t.Errorf("a daemon that stops waits %v", at.wait)
 		}
+		m.stopping = false
 	}
-	if m, err := l.Await(gone, r, time.Hour); err != nil || m.Err == nil || l.Asked() {
+	if m, err := l.Await(gone, r, time.Hour); err != nil || m.Err == nil || !m.Continues || l.Asked() {
 		t.Errorf("not taken back: %+v, %v", m, err)
 	}
 
 	l, r = begin()
-	if req, wait := l.Take(ha.Action{Kind: ha.Switchover, Term: 5, To: 2}, true); req != r || wait != 7*time.Second {
+	m.stopping = true
+	moves := ha.Action{Kind: ha.Switchover, Term: 5, To: 2}
+	if !seen(l) {
+		t.Error("the policy does not see the request")
+	}
+	if at := l.Begin(moves); at.request != r || at.wait != 7*time.Second {
 		t.Error("the request was not taken")
+	}
+	if seen(l) || l.Begin(moves).request != nil {
+		t.Error("the request is taken twice")
 	}
 	l.InTerm(6) // the switchover itself does that
 	if _, err := l.Await(gone, r, time.Hour); api.KindOf(err) != api.KindTimeout || !l.Asked() {
 		t.Errorf("a switchover that goes on: %v", err)
 	}
-	l.End(r, Moved{Cut: 3})
+	l.end(r, Moved{Cut: 3})
 	if m, err := l.Await(gone, r, time.Hour); err != nil || m.Cut != 3 || l.Asked() {
 		t.Errorf("the outcome: %+v, %v", m, err)
 	}
@@ -258,36 +292,36 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestWish: an election that an order brings is the operator's wish, for a while; another one is not.
-func TestWish(t *testing.T) {
+// TestForced: an election that an order brings is what the operator asked for, for a while; another one is not.
+func TestForced(t *testing.T) {
 	asked := func(l *Leadership, term uint64) bool {
 		v := ha.View{Raft: ha.Raft{Term: term}}
 		l.Show(&v)
 		return v.Raft.Asked
 	}
 	m := newMember()
-	if m.l.Elected(6); m.l.Wished(6) || asked(m.l, 6) {
-		t.Error("nobody wished it")
+	if m.l.Elected(6); m.l.Forced(6) || asked(m.l, 6) {
+		t.Error("no operator asked for it")
 	}
 	o := Order{Term: 5, Leader: 2, To: 1, By: 3}
 	if err := m.l.TakeOrder(t.Context(), 3, o); err != nil {
 		t.Fatal(err)
 	}
-	if m.l.Elected(5); m.l.Wished(5) || asked(m.l, 5) {
+	if m.l.Elected(5); m.l.Forced(5) || asked(m.l, 5) {
 		t.Error("it was elected before that")
 	}
-	if m.l.Elected(7); !m.l.Wished(7) || !asked(m.l, 7) || m.l.Wished(8) {
-		t.Error("it is not the operator's wish")
+	if m.l.Elected(7); !m.l.Forced(7) || !asked(m.l, 7) || m.l.Forced(8) {
+		t.Error("it is not what the operator asked for")
 	}
-	if m.l.Elected(8); m.l.Wished(8) {
+	if m.l.Elected(8); m.l.Forced(8) {
 		t.Error("one order brings two elections")
 	}
 	m = newMember()
 	if err := m.l.TakeOrder(t.Context(), 3, o); err != nil {
 		t.Fatal(err)
 	}
-	m.l.wish.until = now()
-	if m.l.Elected(6); m.l.Wished(6) {
+	m.l.forced.until = clock.Now()
+	if m.l.Elected(6); m.l.Forced(6) {
 		t.Error("after a long time")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/base/failpoint"
 	"trireme/internal/base/mutant"
+	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
@@ -156,6 +157,13 @@ func (s *Lives) scanLog(known gtid.Set, upTo uint64, f func(ledger.Txn) error) e
 	})
 }
 
+// resumeFeed feeds it again, unless its data was found to differ meanwhile: it must be seeded then.
+func (l *Life) resumeFeed() {
+	if s := l.of.Status(); s.State() != ha.ServerBroken {
+		l.of.Feed.Resume()
+	}
+}
+
 // connectFeed points mysqld's receiver at this daemon and starts it.
 func (l *Life) connectFeed(ctx context.Context) error {
 	ch, err := l.of.Feed.Begin()
@@ -165,7 +173,7 @@ func (l *Life) connectFeed(ctx context.Context) error {
 	if err := l.mysql.SetTolerant(ctx, false); err != nil { // an earlier judgement of this life may have left it
 		return err
 	}
-	l.of.Feed.Resume()
+	l.resumeFeed()
 	if err := l.mysql.SetSemisync(ctx, false); err != nil {
 		return err
 	}

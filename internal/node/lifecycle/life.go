@@ -72,6 +72,9 @@ func (s *Lives) Start(ctx context.Context) (*Life, error) {
 	if err == nil {
 		err = s.Host.Prove(ctx, l, proc.Certificate()) // before anybody is led there
 	}
+	if err == nil {
+		err = ctx.Err() // no task would end it
+	}
 	if err != nil {
 		return nil, errors.Join(err, l.proc.Kill())
 	}

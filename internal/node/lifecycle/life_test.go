@@ -32,6 +32,8 @@ type member struct {
 	lost     int
 	released int
 	why      string
+	process  Process
+	stream   Stream // the next; nil: one that cannot begin
 }
 
 var realTime = run.Real{Boottime: consensus.Boottime}
@@ -72,8 +74,15 @@ func closedSource() *dump.Source {
 		Logger: slog.New(slog.DiscardHandler)})
 }
 
-func (m *member) NewSource(*Life) Stream { return closedSource() }
-func (m *member) Recall() *State         { return &m.state }
+func (m *member) NewProcess() (Process, error)               { return m.process, nil }
+func (m *member) Prove(context.Context, *Life, []byte) error { return nil }
+func (m *member) NewSource(*Life) Stream {
+	if m.stream != nil {
+		return m.stream
+	}
+	return closedSource()
+}
+func (m *member) Recall() *State { return &m.state }
 func (m *member) Remember(change func(*State)) error {
 	m.calls = append(m.calls, "remember")
 	change(&m.state)
@@ -281,6 +290,41 @@ func TestLeaveFeed(t *testing.T) {
 		m.calls = nil
 		if err := l.RestartFeed(t.Context()); (err == nil) != c.fed || slices.Contains(m.calls, "start") != c.fed {
 			t.Errorf("%s: started: %v, %q", c.name, err, m.calls)
+		}
+	}
+}
+
+// starting is a process whose start a test looks at.
+type starting struct {
+	fakeProcess
+	started func()
+}
+
+func (p starting) Start(context.Context, string) error { p.started(); return nil }
+func (p starting) MySQL() MySQL                        { return p.m.mysql }
+func (p starting) Certificate() []byte                 { return nil }
+func (p starting) Pid() int                            { return 1 }
+func (p starting) LoggedGTIDs() (s gtid.Set)           { return s }
+func (p starting) Kill() error {
+	p.m.calls = append(p.m.calls, "kill")
+	return nil
+}
+
+// TestStartAtTheEnd: a mysqld that has come up when the daemon is about to end does not outlive it.
+func TestStartAtTheEnd(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		m := newMember(t)
+		f := &feedable{fakeMySQL: m.mysql}
+		ctx, cancel := context.WithCancel(t.Context())
+		m.stream, m.process = f, starting{fakeProcess{m: m}, func() {
+			if ends {
+				cancel()
+			}
+		}}
+		l, err := m.lives.Start(ctx)
+		cancel()
+		if (l == nil) != ends || (err != nil) != ends || slices.Contains(m.calls, "kill") != ends {
+			t.Errorf("the daemon ends %t: %v, %q", ends, err, m.calls)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/run"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ledger"
@@ -124,7 +125,8 @@ type Process interface {
 type Stream interface {
 	Prepare(ctx context.Context) error
 	Attach(ctx context.Context, from raftlog.Pos) (format []byte, err error)
-	Next(ctx context.Context) (dump.Payload, error)
+	Run(ctx context.Context, l *loop.Loop, take func(dump.Payload) (more bool)) error
+	Resume()
 	Ack(incarnation uint64, pos raftlog.Pos) error
 	Position() raftlog.Pos
 	Acked() raftlog.Pos

@@ -36,6 +36,7 @@ type Server struct {
 	fails   int
 	died    int           // of the last fails, how many in a row were deaths of mysqld during its start
 	problem string        // of the last failed start, judgement or seeding
+	ended   string        // why the life has ended, if that is known
 	replace string        // why a copy has to replace the data, in the state ServerBehind
 	left    bool          // in the state ServerUp: it is not fed, and is to become a plain server; see LeaveFeed
 	readyAt time.Duration // when state became ServerReady
@@ -64,8 +65,8 @@ func (s *Server) Stuck() (why string, since time.Duration) {
 // View is what the policy sees of it. The rest is the caller's.
 func (s *Server) View() ha.Server {
 	why, since := s.Stuck()
-	return ha.Server{State: s.state, Stuck: why, StuckSince: since, Problem: s.problem, RetryAt: s.retryAt,
-		Since: s.readyAt}
+	return ha.Server{State: s.state, Stuck: why, StuckSince: since, Problem: s.problem, Ended: s.ended,
+		RetryAt: s.retryAt, Since: s.readyAt}
 }
 
 // Off: there is no process.
@@ -184,3 +185,6 @@ func (s *Server) Dying() { s.state, s.hung = ha.ServerDying, Stuck{} }
 
 // Dead: its life has ended.
 func (s *Server) Dead() { s.state, s.life, s.hung = ha.ServerOff, nil, Stuck{} }
+
+// EndedBecause is called before Dying and Dead where the reason is known.
+func (s *Server) EndedBecause(why string) { s.ended = why }

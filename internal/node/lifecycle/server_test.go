@@ -65,12 +65,13 @@ func TestServer(t *testing.T) {
 	if why, _ := s.Stuck(); why != "" || s.State() != ha.ServerDying || s.Life() != l {
 		t.Errorf("%q while it dies; %v", why, s.State())
 	}
+	s.EndedBecause("the guard killed it")
 	s.Dead()
-	if s.State() != ha.ServerOff || s.Life() != nil || s.LogStuck() == "" {
+	if s.State() != ha.ServerOff || s.Life() != nil || s.LogStuck() == "" || s.View().Ended != "the guard killed it" {
 		t.Errorf("%v; the raft log: %q", s.View(), s.LogStuck())
 	}
-	if s.Started(l); s.LogStuck() == "" {
-		t.Error("another life has the raft log continue")
+	if s.Started(l); s.LogStuck() == "" || s.View().Ended != "" {
+		t.Error("another life has the raft log continue, or has ended")
 	}
 	s.Dead()
 	s.Behind("the log begins at 9")

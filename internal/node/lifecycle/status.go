@@ -1,11 +1,37 @@
 package lifecycle
 
-import "trireme/internal/core/ha"
+import (
+	"errors"
+
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+)
 
 // Status is this member's mysqld at one moment: how far recovery has come, and what it serves.
 type Status struct {
 	Server
 	Serving
+	stopping bool
+}
+
+// Stopping says whether the daemon was asked to stop, or has another reason to bring mysqld to its end.
+func (s *Status) Stopping() bool { return s.stopping }
+
+// BeginStop: mysqld is not to begin anything any more. What is under way goes on, but writes do not open.
+func (s *Status) BeginStop() { s.stopping = true }
+
+// errStopping refuses to open writes.
+var errStopping = errors.New("the daemon is stopping")
+
+// MayOpen fails unless l may take writes in a term still, from the phase in which it was to (S7).
+func (s *Status) MayOpen(l *Life, term uint64, from ha.Phase) error {
+	switch {
+	case s.life != l || s.phase != from || s.term != term:
+		return consensus.ErrNotLeader
+	case s.stopping:
+		return errStopping
+	}
+	return nil
 }
 
 // Follows says whether it is judged and fed, and serves nothing.
@@ -51,7 +77,7 @@ func (s *Lives) Begin(a ha.Action, term uint64) (l *Life, stands bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := &s.status
-	if !ha.Stands(a, term, st.state, st.Serving.View()) || a.Kind == ha.Restart && st.life == nil {
+	if !ha.Stands(a, term, st.state, st.Serving.View(), st.stopping) || a.Kind == ha.Restart && st.life == nil {
 		return nil, false
 	}
 	switch a.Kind {

@@ -79,3 +79,43 @@ func TestBeginRestart(t *testing.T) {
 		}
 	}
 }
+
+// TestBeginWhileStopping: a daemon that was asked to stop gives leadership away and fences, and begins nothing else,
+// though it was decided a moment before; writes do not open either.
+func TestBeginWhileStopping(t *testing.T) {
+	l := &Life{Incarnation: 7}
+	for kind, c := range map[ha.Kind]struct {
+		before func(s *Status)
+		begins bool
+	}{
+		ha.StartServer: {(*Status).Off, false},
+		ha.Judge:       {func(s *Status) { s.Started(l) }, false},
+		ha.Seed:        {func(s *Status) { s.Behind("the log begins at 9") }, false},
+		ha.Promote:     {func(s *Status) { s.Started(l); s.Ready() }, false},
+		ha.Restart:     {func(s *Status) { s.Started(l); s.Ready() }, false},
+		ha.HandOver:    {func(s *Status) { s.Started(l); s.Ready() }, true},
+		ha.Switchover:  {func(s *Status) { s.Started(l); s.Ready(); s.Promote(5); s.Open() }, true},
+		ha.Fence:       {func(s *Status) { s.Started(l); s.Ready(); s.Promote(5); s.Open() }, true},
+	} {
+		s := New(realTime)
+		s.Change(c.before)
+		s.Change((*Status).BeginStop)
+		if _, begins := s.Begin(ha.Action{Kind: kind, Term: 5}, 5); begins != c.begins {
+			t.Errorf("%v begins: %v", kind, begins)
+		}
+	}
+	s := New(realTime)
+	s.Change(func(st *Status) { st.Started(l); st.Promote(5) })
+	if st := s.Status(); st.MayOpen(l, 5, ha.PhasePromoting) != nil {
+		t.Error("writes may not open")
+	}
+	s.Change((*Status).BeginStop)
+	if st := s.Status(); st.MayOpen(l, 5, ha.PhasePromoting) == nil || !st.Stopping() {
+		t.Error("writes may open")
+	}
+	s.Change((*Status).End)
+	s.Change(func(st *Status) { st.Started(l) })
+	if st := s.Status(); !st.Stopping() {
+		t.Error("it is forgotten")
+	}
+}

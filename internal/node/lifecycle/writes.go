@@ -15,9 +15,9 @@ import (
 
 // One machine closes the writes of a life, whatever the reason:
 //
-//	closed --Open--> open --Close--> closing --> drained --Retire--------> closed, a follower
+//	closed --open--> open --Close--> closing --> drained --Retire--> retiring --> closed, a follower
 //	                  ^                 |           |----StopPolitely----> the end of mysqld
-//	                  '------Open-------'-----------'
+//	                  '------open-------'-----------'
 //
 //	from everywhere: Close begins again, and SIGKILL ends it
 //
@@ -31,10 +31,12 @@ const (
 	unsure                // it was not: it may take effect at any time from now on. Only SIGKILL helps
 	closing               // super_read_only is on
 	drained               // and no commit waits, and all that mysqld wrote is committed and acknowledged
+	// retiring: it was drained, and may be fed, and commit without waiting, by now. A Retire that failed leaves it so.
+	retiring
 )
 
 func (w writes) String() string {
-	return [...]string{"closed", "open", "perhaps open", "closing", "drained"}[w]
+	return [...]string{"closed", "open", "perhaps open", "closing", "drained", "retiring"}[w]
 }
 
 // Limits of waits.
@@ -63,16 +65,19 @@ func (l *Life) setWrites(w writes) {
 // ReadOnly says whether mysqld takes no writes.
 func (l *Life) ReadOnly() bool { return l.writesAre() != open }
 
-// Open opens writes. may is asked right before the statement, when no other call opens or closes them, and opened
+// open opens writes. may is asked right before the statement, when no other call opens or closes them, and opened
 // right after its answer: a Close that began meanwhile waits for both, and once it has closed writes they open only if
 // may says so again.
-func (l *Life) Open(ctx context.Context, may, opened func() error) error {
+func (l *Life) open(ctx context.Context, may, opened func() error) error {
 	if err := l.lockGate(ctx); err != nil {
 		return fmt.Errorf("mysqld does not answer while writes are being closed: %w", err)
 	}
 	defer l.gate.Unlock()
-	if l.writesAre() == unsure {
+	switch l.writesAre() {
+	case unsure:
 		return errUnsure
+	case retiring:
+		return errRetiring
 	}
 	if err := may(); err != nil {
 		return err
@@ -104,8 +109,8 @@ type Cut struct {
 	Rolled      []mysqld.OpenTransaction // back
 }
 
-// CloseGently is Close for a leader that could go on: statements that run may end, then clients are cut.
-func (l *Life) CloseGently(ctx context.Context) (cut Cut, err error) {
+// closeGently is Close for a leader that could go on: statements that run may end, then clients are cut.
+func (l *Life) closeGently(ctx context.Context) (cut Cut, err error) {
 	cctx, cancel := l.of.exec.WithTimeout(ctx, closePatience)
 	err = l.mysql.SetSuperReadOnly(cctx, true)
 	cancel()
@@ -140,7 +145,8 @@ func (l *Life) Close(ctx context.Context) error {
 		return errors.New("mysqld does not answer while writes are being opened")
 	}
 	defer l.gate.Unlock()
-	if l.writesAre() == unsure {
+	was := l.writesAre()
+	if was == unsure {
 		return errUnsure
 	}
 	failpoint.Hit("drain.before-read-only")
@@ -148,7 +154,9 @@ func (l *Life) Close(ctx context.Context) error {
 	if err := l.mysql.SetSuperReadOnly(ctx, true); err != nil {
 		return fmt.Errorf("super_read_only: %w", err)
 	}
-	l.setWrites(closing)
+	if was != retiring {
+		l.setWrites(closing)
+	}
 	failpoint.Hit("drain.after-read-only")
 	// Those that are there now may be in the middle of a statement that super_read_only does not stop, XA COMMIT of
 	// their own transaction, and that outlives KILL. What such a one logs must not be taken for a local statement of
@@ -169,8 +177,13 @@ func (l *Life) Close(ctx context.Context) error {
 		if err == nil {
 			err = l.drained(ctx) // what the last of them did
 		}
+		if err == nil && slices.ContainsFunc(sessions, mysqld.Session.Commits) { // they were not killed yet
+			_, err = l.mysql.KillApplicationConnections(ctx)
+		}
 		if err == nil {
-			l.setWrites(drained)
+			if was != retiring {
+				l.setWrites(drained)
+			}
 			failpoint.Hit("drain.done")
 			return nil
 		}
@@ -185,7 +198,7 @@ func (l *Life) Close(ctx context.Context) error {
 
 // checkDrained fails for a life that took writes and was not drained since.
 func (l *Life) checkDrained() error {
-	if w := l.writesAre(); w != drained && w != closed {
+	if w := l.writesAre(); w != drained && w != retiring && w != closed {
 		return fmt.Errorf("its writes are %v, and were not drained", w)
 	}
 	return nil
@@ -193,6 +206,9 @@ func (l *Life) checkDrained() error {
 
 // errUnsure: super_read_only cannot be relied on. A mysqld that was stuck takes up its connections in any order.
 var errUnsure = errors.New("a statement that opens writes got no answer, and may take effect after the one that closes them")
+
+// errRetiring: what it would commit might not wait for Raft (S1).
+var errRetiring = errors.New("it has begun to be a follower, and may commit without waiting for an acknowledgement")
 
 // awaitGone says whether one of the sessions that were killed is still in the middle of an XA statement.
 func (l *Life) awaitGone(ctx context.Context, killed []mysqld.Session) error {
@@ -312,7 +328,8 @@ func (l *Life) Retire(ctx context.Context) error {
 	if s, err := l.mysql.WaitingSessions(ctx); err != nil || s.Waiting > 0 {
 		return errors.Join(err, fmt.Errorf("%d sessions wait for an acknowledgement", s.Waiting))
 	}
-	l.of.Feed.Resume()
+	l.setWrites(retiring)
+	l.resumeFeed()
 	// This takes up to a second: the plugin's receiver of acknowledgements looks once a second whether it should end.
 	if err := l.mysql.SetSemisync(ctx, false); err != nil {
 		return err

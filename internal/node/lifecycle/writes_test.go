@@ -17,16 +17,16 @@ func TestUnansweredOpenIsNotDrained(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
 	m.mysql.openErr = errors.New("no answer")
-	if err := l.Open(t.Context(), yes, yes); !errors.Is(err, m.mysql.openErr) {
+	if err := l.open(t.Context(), yes, yes); !errors.Is(err, m.mysql.openErr) {
 		t.Fatal(err)
 	}
 	m.mysql.openErr = nil
 	for name, f := range map[string]func() error{
 		"close":           func() error { return l.Close(t.Context()) },
-		"open again":      func() error { return l.Open(t.Context(), yes, yes) },
+		"open again":      func() error { return l.open(t.Context(), yes, yes) },
 		"retire":          func() error { return l.Retire(t.Context()) },
 		"stop politely":   func() error { return l.StopPolitely(t.Context()) },
-		"close once more": func() error { _, err := l.CloseGently(t.Context()); return err },
+		"close once more": func() error { _, err := l.closeGently(t.Context()); return err },
 	} {
 		if err := f(); err == nil || l.writesAre() != unsure {
 			t.Errorf("%s: %v; writes are %v", name, err, l.writesAre())
@@ -42,27 +42,27 @@ func TestWrites(t *testing.T) {
 	l := m.life(7)
 	no := errors.New("the term has moved on")
 	var ended func()
-	gently := func() error { _, err := l.CloseGently(t.Context()); return err }
+	gently := func() error { _, err := l.closeGently(t.Context()); return err }
 	for _, c := range []struct {
 		name string
 		do   func() error
 		err  string // part of it
 		want writes
 	}{
-		{"it may not", func() error { return l.Open(t.Context(), func() error { return no }, yes) }, no.Error(), closed},
-		{"it is fenced meanwhile", func() error { return l.Open(t.Context(), yes, func() error { return no }) }, no.Error(),
+		{"it may not", func() error { return l.open(t.Context(), func() error { return no }, yes) }, no.Error(), closed},
+		{"it is fenced meanwhile", func() error { return l.open(t.Context(), yes, func() error { return no }) }, no.Error(),
 			open},
 		{"a fence", func() error { return l.Close(t.Context()) }, "", drained},
 		{"a follower to be", func() error { return l.Retire(t.Context()) }, errNoDump.Error(), drained},
-		{"a promotion", func() error { return l.Open(t.Context(), yes, yes) }, "", open},
+		{"a promotion", func() error { return l.open(t.Context(), yes, yes) }, "", open},
 		{"open and retired", func() error { return l.Retire(t.Context()) }, "its writes are open", open},
 		{"open and shut down", func() error { return l.StopPolitely(t.Context()) }, "its writes are open", open},
 		{"not drained in time", func() error { m.mysql.waiting = 1; return l.Close(m.soon(t)) }, "1 sessions wait", closing},
 		{"not drained and retired", func() error { return l.Retire(t.Context()) }, "its writes are closing", closing},
 		{"not drained and shut down", func() error { return l.StopPolitely(t.Context()) }, "its writes are closing", closing},
-		{"open again", func() error { m.mysql.waiting = 0; return l.Open(t.Context(), yes, yes) }, "", open},
+		{"open again", func() error { m.mysql.waiting = 0; return l.open(t.Context(), yes, yes) }, "", open},
 		{"a switchover", gently, "", drained},
-		{"that failed", func() error { return l.Open(t.Context(), yes, yes) }, "", open},
+		{"that failed", func() error { return l.open(t.Context(), yes, yes) }, "", open},
 		{"another one", gently, "", drained},
 		{"its stream goes on", func() error { ended = l.CarryStream(); l.Stall("unreadable"); return l.Retire(m.soon(t)) },
 			"the stream of its binary log did not end", drained},
@@ -81,13 +81,55 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// feedable is a fake mysqld that can become a follower, as far as a test lets it.
+type feedable struct {
+	*fakeMySQL
+	Stream  // for a dump that can begin
+	Feed    // which has nothing to do
+	roleErr error
+}
+
+func (f *feedable) SetEventScheduler(context.Context, bool) error { return nil }
+func (f *feedable) SetDurabilityRole(context.Context, bool) error { return f.roleErr }
+func (f *feedable) Prepare(context.Context) error                 { return nil }
+func (f *feedable) Acked() (p raftlog.Pos)                        { return p }
+func (f *feedable) Resume()                                       { f.m.calls = append(f.m.calls, "feed") }
+func (f *feedable) Close() error                                  { return nil }
+
+// TestHalfRetired: once it may commit without waiting for an acknowledgement, as a follower does, mysqld takes no
+// writes before it has been made a leader again (S1), whatever closes them once more meanwhile.
+func TestHalfRetired(t *testing.T) {
+	m := newMember(t)
+	l, f := m.life(7), &feedable{fakeMySQL: m.mysql, roleErr: errors.New("no answer")}
+	l.mysql, m.lives.Feed, m.stream = f, f, f
+	if err := errors.Join(l.open(t.Context(), yes, yes), l.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Retire(t.Context()); !errors.Is(err, f.roleErr) || !slices.Contains(m.calls, "semisync off") {
+		t.Fatalf("%v, %q", err, m.calls)
+	}
+	if err := l.open(t.Context(), yes, yes); !errors.Is(err, errRetiring) {
+		t.Errorf("opened: %v", err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+	if err := l.open(t.Context(), yes, yes); !errors.Is(err, errRetiring) {
+		t.Errorf("opened after it was closed again: %v", err)
+	}
+	f.roleErr = nil
+	if err := errors.Join(l.Retire(t.Context()), l.open(t.Context(), yes, yes)); err != nil {
+		t.Errorf("the next promotion: %v", err)
+	}
+}
+
 // TestCloseWaitsForOpen: who closes writes waits until they are not being opened, and then they stay closed.
 func TestCloseWaitsForOpen(t *testing.T) {
 	m := newMember(t)
 	l := m.life(7)
 	opens, answer, opened := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
-		opened <- l.Open(t.Context(), yes, func() error { close(opens); <-answer; return nil })
+		opened <- l.open(t.Context(), yes, func() error { close(opens); <-answer; return nil })
 	}()
 	<-opens
 	if err := l.Close(m.soon(t)); err == nil || l.writesAre() != open {
@@ -113,7 +155,7 @@ func TestCloseGently(t *testing.T) {
 		m := newMember(t)
 		l := m.life(7)
 		m.mysql.readOnlyErr, m.mysql.killErr, m.mysql.killed = c.readOnly, c.kill, c.cut
-		cut, err := l.CloseGently(t.Context())
+		cut, err := l.closeGently(t.Context())
 		if (err == nil) != c.ok || cut.Connections != c.cut || (len(cut.Rolled) > 0) != (c.cut > 0) ||
 			(l.writesAre() == drained) != c.ok {
 			t.Errorf("%s: %v, %+v; writes are %v", c.name, err, cut, l.writesAre())

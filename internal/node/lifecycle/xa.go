@@ -101,7 +101,7 @@ func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
 	}
 	// What an earlier life of this term has proposed may be committed only now: ApplyAll waits for it, and CheckAdopted
 	// sees an XA PREPARE that it holds.
-	l.of.Feed.Resume()
+	l.resumeFeed()
 	for _, p := range list {
 		l.own.adopted[p.XID] = prepared[p.XID].gtid
 	}

@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 )
 
 // A name that was made a moment ago may not be known everywhere yet, so the leader tries for a while.
@@ -52,10 +53,8 @@ func reaches(ctx context.Context, req api.JoinRequest, role string) error {
 				if ctx.Err() == nil || problems[i] == "" {
 					problems[i] = fmt.Sprintf("%s = %s: %v", a[0], a[1], err)
 				}
-				select {
-				case <-ctx.Done():
+				if poll.Pause(ctx, reachPause) != nil {
 					return
-				case <-time.After(reachPause):
 				}
 			}
 		})

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 )
 
@@ -278,8 +278,7 @@ func (ms *Members) awaitMembers(ctx context.Context, what string,
 		if done(c, &st) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, memberPoll) != nil {
 			ms.mu.Lock()
 			if ms.waits != nil {
 				what += fmt.Sprintf(" (%v)", ms.waits)
@@ -287,7 +286,6 @@ func (ms *Members) awaitMembers(ctx context.Context, what string,
 			ms.mu.Unlock()
 			return api.Errorf(api.KindTimeout, "%s, which has not come to its end in time", what).
 				With("it is recorded and continues by itself once there is a quorum; see `trireme status`")
-		case <-time.After(memberPoll):
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
@@ -39,12 +40,12 @@ var errReading = errors.New("there is much to be read in the log; ask again")
 // Outcome implements api.Backend; api.OutcomeQuery is the contract. It waits for what it needs to know until ctx ends,
 // and says Unknown then: the only error is an invalid question.
 func (r *Reads) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, error) {
-	reign, after, err := r.parseOutcome(q)
+	of, after, err := r.parseOutcome(q)
 	if err != nil {
 		return api.Outcome{}, err
 	}
 	for {
-		span, changed, err := r.ledger.Span(reign)
+		span, changed, err := r.ledger.Span(of)
 		why := ""
 		switch {
 		case errors.Is(err, ledger.ErrNotYet):
@@ -52,7 +53,7 @@ func (r *Reads) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, e
 		case err != nil:
 			return unknown("%v", err), nil
 		default:
-			o, final := r.lookUp(q, reign, after, span)
+			o, final := r.lookUp(q, of, after, span)
 			if final {
 				return o, nil
 			}
@@ -60,10 +61,7 @@ func (r *Reads) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, e
 		}
 		select {
 		case <-changed:
-			select {
-			case <-time.After(lookPause):
-			case <-ctx.Done():
-			}
+			_ = poll.Pause(ctx, lookPause)
 		case <-ctx.Done():
 			return unknown("%s", why), nil
 		}
@@ -71,35 +69,35 @@ func (r *Reads) Outcome(ctx context.Context, q api.OutcomeQuery) (api.Outcome, e
 }
 
 // parseOutcome reads the names in a question.
-func (r *Reads) parseOutcome(q api.OutcomeQuery) (reign ledger.Reign, after gtid.GTID, err error) {
+func (r *Reads) parseOutcome(q api.OutcomeQuery) (of ledger.Leadership, after gtid.GTID, err error) {
 	m, ok := r.host.Settings().Member(q.Node)
 	if !ok {
-		return reign, after, api.Errorf(api.KindNotFound, "no node %q", q.Node)
+		return of, after, api.Errorf(api.KindNotFound, "no node %q", q.Node)
 	}
 	inc, term, _ := strings.Cut(q.Epoch, "/")
-	reign.Node = uint16(m.ID)
+	of.Node = uint16(m.ID)
 	var errs [2]error
-	reign.Incarnation, errs[0] = strconv.ParseUint(inc, 10, 64)
-	reign.Term, errs[1] = strconv.ParseUint(term, 10, 64)
-	if err := errors.Join(errs[:]...); err != nil || reign.Incarnation == 0 || reign.Term == 0 {
-		return reign, after, api.Errorf(api.KindInvalid, "epoch %q is not that of a leader: INCARNATION/TERM", q.Epoch)
+	of.Incarnation, errs[0] = strconv.ParseUint(inc, 10, 64)
+	of.Term, errs[1] = strconv.ParseUint(term, 10, 64)
+	if err := errors.Join(errs[:]...); err != nil || of.Incarnation == 0 || of.Term == 0 {
+		return of, after, api.Errorf(api.KindInvalid, "epoch %q is not that of a leader: INCARNATION/TERM", q.Epoch)
 	}
 	if q.Thread == 0 {
-		return reign, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
+		return of, after, api.Errorf(api.KindInvalid, "thread 0 is no connection of a client")
 	}
 	if q.Others < 0 {
-		return reign, after, api.Errorf(api.KindInvalid, "%d other transactions", q.Others)
+		return of, after, api.Errorf(api.KindInvalid, "%d other transactions", q.Others)
 	}
 	if q.After != "" {
 		if after, err = gtid.ParseGTID(q.After); err != nil {
-			return reign, after, api.Errorf(api.KindInvalid, "after: %v", err)
+			return of, after, api.Errorf(api.KindInvalid, "after: %v", err)
 		}
 	}
-	return reign, after, nil
+	return of, after, nil
 }
 
 // lookUp answers from what is committed here. An answer that is not final may become another one when more is.
-func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, span ledger.Span) (o api.Outcome,
+func (r *Reads) lookUp(q api.OutcomeQuery, of ledger.Leadership, after gtid.GTID, span ledger.Span) (o api.Outcome,
 	final bool) {
 	from, to := max(q.Index, span.Begin)+1, span.Seen
 	if span.End != 0 {
@@ -111,7 +109,7 @@ func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, 
 		}
 		return unknown("%s was not committed by that leader", after), true
 	}
-	found, err := r.committedBy(reign, q.Thread, from, to, after)
+	found, err := r.committedBy(of, q.Thread, from, to, after)
 	// they do nothing, on any node
 	found = slices.DeleteFunc(found, func(t ledger.ThreadTrx) bool { return r.host.DeclaredVoid(t.GTID) })
 	switch {
@@ -135,7 +133,7 @@ func (r *Reads) lookUp(q api.OutcomeQuery, reign ledger.Reign, after gtid.GTID, 
 }
 
 // committedBy returns what a connection committed in [from, to], later than after.
-func (r *Reads) committedBy(reign ledger.Reign, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx,
+func (r *Reads) committedBy(of ledger.Leadership, thread uint32, from, to uint64, after gtid.GTID) ([]ledger.ThreadTrx,
 	error) {
 	c := &r.outcomes
 	end := now() + cmp.Or(c.patience, readPatience)
@@ -149,8 +147,8 @@ func (r *Reads) committedBy(reign ledger.Reign, thread uint32, from, to uint64, 
 	switch {
 	case from > to:
 		return nil, nil
-	case c.tail == nil || c.tail.Reign != reign || from < c.tail.From && !c.long || from > c.tail.From && c.long:
-		c.tail, c.long = ledger.NewTail(reign, from), false
+	case c.tail == nil || c.tail.Leadership != of || from < c.tail.From && !c.long || from > c.tail.From && c.long:
+		c.tail, c.long = ledger.NewTail(of, from), false
 	case c.long:
 		return nil, ledger.ErrTailTooLong
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
-	"trireme/internal/base/ask"
+	"trireme/internal/base/coalesce"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
@@ -67,16 +67,19 @@ type Reads struct {
 	log    *slog.Logger
 
 	outcomes outcomes
-	here     appliedWaits // for this node's mysqld
-	far      farReaders
-	live     liveSet // of the leader
-	asked    ask.Shared[struct{}, api.ReadIndexView]
+	applied  coalesce.Waits[uint64] // for the mysqld of a node, by raft id
+	live     liveSet                // of the leader
+	asked    coalesce.Group[struct{}, api.ReadIndexView]
 }
 
 // New makes the reads of a member.
 func New(id config.Identity, led *ledger.Ledger, host Host, log *slog.Logger) *Reads {
 	r := &Reads{id: id, ledger: led, host: host, log: log}
-	r.here = appliedWaits{host: host, follow: r.followHere}
+	r.applied.Go, r.applied.Ascending, r.applied.Most = host.Go, true, maxReaders
+	r.applied.Ask = func(ctx context.Context, id, index uint64) (at uint64, late, err error) {
+		at, err = r.follow(ctx, id, index)
+		return at, nil, err
+	}
 	return r
 }
 
@@ -110,7 +113,7 @@ func (r *Reads) Barrier(ctx context.Context) (uint64, error) {
 
 // Live asks the leader which nodes count as live. Who asks at the same time shares an answer.
 func (r *Reads) Live(ctx context.Context) (api.ReadIndexView, error) {
-	return r.asked.Ask(ctx, struct{}{}, func() (told api.ReadIndexView, err error) {
+	return r.asked.Do(ctx, struct{}{}, func() (told api.ReadIndexView, err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), askPatience)
 		defer cancel()
 		index, ids, err := r.askLive(ctx, liveTell)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"testing"
 	"time"
 
 	"trireme/internal/base/config"
@@ -54,17 +53,7 @@ func (h *testHost) Follow(context.Context, uint64, time.Duration) error {
 }
 
 func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
-	return nil, errors.New("nobody answers")
+	return nil, errors.New("no node answers")
 }
 
 func (h *testHost) Go(f func(context.Context)) { h.tasks.Go(func() { f(context.Background()) }) }
-
-func until(t *testing.T, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !f(); {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not come to that")
-		}
-		time.Sleep(time.Millisecond)
-	}
-}

@@ -3,7 +3,8 @@ package reads
 import (
 	"context"
 	"fmt"
-	"time"
+
+	"trireme/internal/base/poll"
 )
 
 // Router is how this node's router finds out what servers show.
@@ -13,18 +14,12 @@ type Router struct {
 }
 
 // Barrier is Reads.Barrier that waits for who leads next while leadership moves.
-func (r Router) Barrier(ctx context.Context) (uint64, error) {
-	for {
-		index, err := r.Reads.Barrier(ctx)
-		if err == nil || ctx.Err() != nil {
-			return index, err
-		}
-		select {
-		case <-time.After(farRetry):
-		case <-ctx.Done():
-			return 0, err
-		}
-	}
+func (r Router) Barrier(ctx context.Context) (index uint64, err error) {
+	err = poll.Until(ctx, func(ctx context.Context) error {
+		index, err = r.Reads.Barrier(ctx)
+		return err
+	})
+	return index, err
 }
 
 // Answered covers what a node's server has answered. This node's ledger has an entry before mysqld hears that it is

@@ -70,7 +70,7 @@ func TestPlanForce(t *testing.T) {
 		"only a logger": {[]Survey{said(4, 7, 100)}, nil, "none of the voters to be has data", "db4",
 			"db4", "", false},
 		"a logger has the newest log": {[]Survey{said(3, 7, 100), said(4, 7, 120)}, nil, "", "db4", "db3 db4", "", true},
-		"data too far behind the log": {[]Survey{said(3, 7, 100), with(said(4, 7, 120), func(s *Survey) { s.First = 102 })},
+		"data too old for the log": {[]Survey{said(3, 7, 100), with(said(4, 7, 120), func(s *Survey) { s.First = 102 })},
 			nil,
 			"none of the voters to be has data", "db4", "db3 db4", "", true},
 		"a commit index beyond the newest log": {[]Survey{with(said(1, 7, 200), func(s *Survey) { s.Commit = 150 }),

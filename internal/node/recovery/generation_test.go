@@ -37,7 +37,7 @@ func (h *testHost) Go(func(context.Context))                         {}
 func (h *testHost) Fail(error)                                       {}
 
 func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
-	return nil, errors.New("nobody answers")
+	return nil, errors.New("no node answers")
 }
 
 // atRest is a node whose log has entries of certain terms: a barrier, then a transaction each.

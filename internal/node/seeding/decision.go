@@ -206,9 +206,9 @@ func (s *Seeding) newDecisions() (out []config.Void) {
 // Tolerance is for the feed: it lets transactions be applied tolerantly.
 func (s *Seeding) Tolerance() *dump.Tolerance { return s.tolerance }
 
-// TendDecisions ends a mysqld that was started before a decision, and has another apply tolerantly what it should. A
-// leader that serves has applied the entry, and is fenced by a decision about it.
-func (s *Seeding) TendDecisions(ctx context.Context) {
+// CarryOutDecisions ends a mysqld that was started before a decision, and has another apply tolerantly what it should.
+// A leader that serves has applied the entry, and is fenced by a decision about it.
+func (s *Seeding) CarryOutDecisions(ctx context.Context) {
 	st, _ := s.server.Now()
 	l := st.Life()
 	switch {

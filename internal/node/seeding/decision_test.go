@@ -104,14 +104,14 @@ func TestDecide(t *testing.T) {
 // ready, is not touched here.
 func TestDecisionsAreTended(t *testing.T) {
 	m := newMember(t)
-	m.s.TendDecisions(t.Context())
+	m.s.CarryOutDecisions(t.Context())
 	m.settings.Voids = []config.Void{{GTID: "u:7", Index: 9}}
-	m.s.TendDecisions(t.Context())
+	m.s.CarryOutDecisions(t.Context())
 	if len(m.calls) > 0 {
 		t.Errorf("none runs: %q", m.calls)
 	}
 	m.follows(3)
-	m.s.TendDecisions(t.Context())
+	m.s.CarryOutDecisions(t.Context())
 	equal(t, "done", m.calls, []string{"restart"})
 }
 

@@ -80,8 +80,8 @@ func (m *member) follows(incarnation uint64) *lifecycle.Life {
 	return l
 }
 
-// behind has it seeded.
-func (m *member) behind(why string) { m.lives.Change(func(s *lifecycle.Status) { s.Behind(why) }) }
+// setBehind has it seeded.
+func (m *member) setBehind(why string) { m.lives.Change(func(s *lifecycle.Status) { s.Behind(why) }) }
 
 // server is how mysqld is, and what is said of it.
 func (m *member) server() (ha.ServerState, string) {

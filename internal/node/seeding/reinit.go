@@ -7,6 +7,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -74,10 +75,8 @@ func (s *Seeding) ReinitHere(ctx context.Context, _ uint64, _ transport.None) er
 		if done || err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 50*time.Millisecond) != nil {
 			return errors.New("its mysqld is just starting; try again in a moment")
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

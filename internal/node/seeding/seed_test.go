@@ -18,7 +18,7 @@ import (
 func TestSeedingTellsWhy(t *testing.T) {
 	m := newMember(t)
 	m.peers[2].Ready, m.peers[3].Up = false, false
-	m.behind("the data is too old")
+	m.setBehind("the data is too old")
 	for range 2 {
 		m.s.Seed(t.Context())
 		state, p := m.server()
@@ -127,7 +127,7 @@ func TestCopyIsBegunAgain(t *testing.T) {
 	m.state.Durable, m.notes = 40, Notes{Diverged: &api.ApplyErrorView{}, Voids: []string{"old"}}
 	m.s.failure.Store(&failure{view: api.ApplyErrorView{Index: 60}, keeps: true})
 	m.gives(2, Donation{Incarnation: 5, Applied: 70, Host: "h2", Port: 3306, Own: "x:1-2", Voids: []string{"new"}})
-	m.behind("it cannot go on")
+	m.setBehind("it cannot go on")
 	m.copy = func(_ context.Context, from mysqld.Seeding) error {
 		if !from.KeepOld || from.CAFile != "protected" {
 			t.Errorf("%+v", from)
@@ -184,7 +184,7 @@ func TestCopyDoesNotCount(t *testing.T) {
 			c.during(m)
 			return complete(ctx, from)
 		}
-		m.behind("why")
+		m.setBehind("why")
 		m.s.Seed(t.Context())
 		state, p := m.server()
 		if counts := state == ha.ServerOff; counts != (c.why == "") || !counts && !strings.Contains(p, c.why) ||
@@ -202,7 +202,7 @@ func TestCopyDoesNotCount(t *testing.T) {
 		m.first = 60
 		return from.Confirm(ctx)
 	}
-	m.behind("why")
+	m.setBehind("why")
 	m.s.Seed(t.Context())
 	if _, p := m.server(); !strings.Contains(p, "begins at 60 now") || m.state.Durable != 0 {
 		t.Errorf("%s", p)
@@ -237,7 +237,7 @@ func TestDonorLost(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	m.behind("why")
+	m.setBehind("why")
 	m.s.Seed(t.Context())
 	if _, p := m.server(); !strings.Contains(p, "from db2: the donor's daemon has ended") {
 		t.Error(p)

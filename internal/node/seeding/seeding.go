@@ -130,8 +130,8 @@ type Parts struct {
 	Logger  *slog.Logger
 }
 
-// Seeding is of one member. Its methods may be called from any goroutine, but for TendDecisions and those that tend an
-// applier (Mend, HealDiverged, WatchLeftOut, NoteApplier): they are each for one caller at a time.
+// Seeding is of one member. Its methods may be called from any goroutine, but for CarryOutDecisions and those that tend
+// an applier (Mend, HealDiverged, WatchLeftOut, NoteApplier): they are each for one caller at a time.
 type Seeding struct {
 	cfg       config.Node
 	id        config.Identity

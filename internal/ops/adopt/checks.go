@@ -221,7 +221,7 @@ func replicaOf(f *facts, r remote) Check {
 	t := &table{}
 	name := "replica " + r.Addr
 	errant := r.Executed.Subtract(f.Executed)
-	behind := f.Executed.Subtract(r.Executed).Count()
+	toApply := f.Executed.Subtract(r.Executed).Count()
 	i := slices.IndexFunc(r.Channels, func(c channel) bool { return c.SourceUUID == f.UUID })
 	switch {
 	case r.Problem != "":
@@ -245,7 +245,7 @@ func replicaOf(f *facts, r remote) Check {
 	case r.Version.Series() != f.Version.Series():
 		t.add(name, Warn, "it is MySQL "+r.Version.String(), "nodes of another series cannot be seeded from each other")
 	default:
-		t.add(name, OK, fmt.Sprintf("runs, %d transactions to apply", behind), "")
+		t.add(name, OK, fmt.Sprintf("runs, %d transactions to apply", toApply), "")
 	}
 	return t.checks[0]
 }

@@ -52,13 +52,13 @@ func TestNothingToSay(t *testing.T) {
 
 // TestJudge: each rule by itself, just beyond its limit.
 func TestJudge(t *testing.T) {
-	behind := 1.5
+	lag := 1.5
 	for _, c := range []struct {
 		want   string // severity code where
 		change func(*Facts)
 	}{
 		{"warn no-failover shop", func(f *Facts) { f.View.Failover.Problem = "n2 is down" }},
-		{"warn lag n2", func(f *Facts) { f.View.Members[1].MySQL.LagSeconds = &behind }},
+		{"warn lag n2", func(f *Facts) { f.View.Members[1].MySQL.LagSeconds = &lag }},
 		{"warn no-primary-key s.a",
 			func(f *Facts) { f.Tables = append(f.Tables, Table{Name: "s.a", Rows: 1000, Indexes: 1, Changed: 1}) }},
 		{"info no-primary-key s.a",

@@ -115,7 +115,7 @@ type archiver struct {
 	node  Node
 	log   *slog.Logger
 
-	tail    *tail
+	tail    *raftlog.Tail
 	begins  bool           // the next segment continues none
 	w       *segmentWriter // nil between segments
 	since   time.Time      // when w was begun
@@ -135,7 +135,7 @@ type confirmation struct {
 
 // resume finds where the archive ends and begins to read the log there; from is the entry that a new archive begins
 // with, at the latest. Where the log no longer has what comes next the archive begins a new stretch, and it says so.
-// The errors are those of openTail, and ErrForeign when the cluster has another history than the archive.
+// The errors are those of open, and ErrForeign when the cluster has another history than the archive.
 func (a *archiver) resume(ctx context.Context, from uint64) error {
 	last, err := lastSegment(a.store)
 	if err != nil {
@@ -153,7 +153,7 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	if err := a.awaitApplied(ctx, last.Last); err != nil {
 		return err
 	}
-	t, err := openTail(a.dir, a.keys, last.Last+1)
+	err = a.open(last.Last + 1)
 	if errors.Is(err, ErrPurged) {
 		a.log.Warn(
 			"the log was purged beyond the end of the archive: a new stretch begins; restoring across the gap is not possible",
@@ -163,17 +163,16 @@ func (a *archiver) resume(ctx context.Context, from uint64) error {
 	if err != nil {
 		return err
 	}
-	a.tail = t
-	for t.at.index < last.Last {
-		if e, err := t.next(last.Last); err != nil || e == nil {
+	for a.tail.At().Index < last.Last {
+		if e, err := a.next(last.Last); err != nil || e == nil {
 			return errors.Join(fmt.Errorf("backup: the archive goes up to entry %d, this node's log to %d", last.Last,
-				t.at.index), err)
+				a.tail.At().Index), err)
 		}
 	}
-	if t.at.term != last.LastTerm || !t.at.gtids.Equal(a.reached.GTIDs) {
+	if at := a.tail.At(); at.Term != last.LastTerm || !at.GTIDs.Equal(a.reached.GTIDs) {
 		return fmt.Errorf("%w: entry %d is of term %d in the archive and of term %d in this node's log: the cluster has given up what was archived "+
 			"(force-quorum); keep %s and begin another backup in an empty directory", ErrForeign, last.Last, last.LastTerm,
-			t.at.term, a.store)
+			at.Term, a.store)
 	}
 	return nil
 }
@@ -219,20 +218,48 @@ func (a *archiver) awaitApplied(ctx context.Context, index uint64) error {
 // start begins a stretch that does not continue an earlier one. It starts at the log segment that holds entry from, or
 // at the next one.
 func (a *archiver) start(from uint64) error {
-	t, err := openTail(a.dir, a.keys, from)
+	err := a.open(from)
 	if errors.Is(err, ErrPurged) {
-		t, err = openTail(a.dir, a.keys, from+1)
+		err = a.open(from + 1)
 	}
-	if err != nil {
-		return err
-	}
-	if t.at.index < a.reached.Index {
+	if err == nil && a.tail.At().Index < a.reached.Index {
 		// The log's segment begins below the archive's end: what is archived is not stored twice.
-		t.close()
-		return fmt.Errorf("%w: entry %d", ErrPurged, a.reached.Index+1)
+		err = fmt.Errorf("%w: entry %d", ErrPurged, a.reached.Index+1)
 	}
-	a.tail, a.begins = t, true
-	return nil
+	a.begins = err == nil
+	return err
+}
+
+// open begins to read the node's log: see raftlog.OpenTail. The errors are ErrPurged, ErrCorrupt, and the file system's.
+func (a *archiver) open(from uint64) error {
+	a.close()
+	t, err := raftlog.OpenTail(a.dir, a.keys, from)
+	a.tail = t
+	return logError(err)
+}
+
+// next returns the next entry of the node's log; nil when it lies above upTo.
+func (a *archiver) next(upTo uint64) (*Entry, error) {
+	e, err := a.tail.Next(upTo)
+	if e == nil {
+		return nil, logError(err)
+	}
+	return &Entry{Index: e.GetIndex(), Term: e.GetTerm(), Type: e.GetType(), Data: e.Data}, nil
+}
+
+// logError says what is wrong with the node's log in this package's errors.
+func logError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raftlog.ErrPurged):
+		return fmt.Errorf("%w: %w", ErrPurged, err)
+	case errors.Is(err, raftlog.ErrMetaVersion):
+		return fmt.Errorf("%w: %w: back up with the program that the daemon runs", ErrNewer, err)
+	case errors.Is(err, raftlog.ErrCorrupt), errors.Is(err, raftlog.ErrMeta):
+		return fmt.Errorf("%w: the node's log: %w; see `trireme log verify`", ErrCorrupt, err)
+	}
+	return fmt.Errorf("backup: the node's log: %w", err)
 }
 
 // step archives what the node has applied. With flush everything is stored when it returns, else what is gathered may
@@ -274,14 +301,14 @@ func (a *archiver) step(ctx context.Context, flush bool) error {
 // reads no further then, or its archive would have a hole. The next one begins at what is stored.
 func (a *archiver) gather(ctx context.Context, applied uint64, asked time.Time) (err error) {
 	for ctx.Err() == nil && a.broken == nil {
-		if a.w == nil && a.tail.at.index < applied {
-			if a.w, err = newSegmentWriter(a.id, &a.tail.at, a.begins); err != nil {
+		at := a.tail.At()
+		if a.w == nil && at.Index < applied {
+			if a.w, err = newSegmentWriter(a.id, at, a.begins); err != nil {
 				return err
 			}
 			a.since = asked
 		}
-		at := a.tail.at.index
-		e, err := a.tail.next(applied)
+		e, err := a.next(applied)
 		if err == nil && e == nil {
 			return nil
 		}
@@ -289,7 +316,7 @@ func (a *archiver) gather(ctx context.Context, applied uint64, asked time.Time) 
 			err = a.w.add(e)
 		}
 		if err != nil {
-			if a.tail.at.index != at {
+			if a.tail.At().Index != at.Index {
 				a.broken = err
 			}
 			return err
@@ -314,7 +341,7 @@ func (a *archiver) storeSegment() error {
 	}
 	a.w, a.begins = nil, false
 	a.stored++
-	a.reached.Version, a.reached.Index, a.reached.GTIDs = formatVersion, w.Last, a.tail.at.gtids.Clone()
+	a.reached.Version, a.reached.Index, a.reached.GTIDs = formatVersion, w.Last, a.tail.At().GTIDs.Clone()
 	if w.Newest.After(a.reached.Newest) {
 		a.reached.Newest = w.Newest
 	}
@@ -381,7 +408,7 @@ func (a *archiver) follow(ctx context.Context, say func(Reached, error)) error {
 
 func (a *archiver) close() {
 	if a.tail != nil {
-		a.tail.close()
+		a.tail.Close()
 	}
 }
 

@@ -22,6 +22,22 @@ import (
 	"trireme/lab/needs"
 )
 
+// TestBesideWriter: what the node adds to a segment after it was read up to its end is archived, too.
+func TestBesideWriter(t *testing.T) {
+	s, to := newScript(t), newDir(t)
+	check(t, claim(to, testID))
+	a := s.archiver(to)
+	check(t, a.resume(t.Context(), 1))
+	for range 30 {
+		check(t, a.step(t.Context(), true))
+		s.some(3)
+		s.applied.Store(s.last() - 1) // one more is on disk
+	}
+	s.applied.Store(s.last())
+	check(t, a.step(t.Context(), true))
+	s.same(to, s.last())
+}
+
 // TestArchive follows a log over its segments while it is written, and never goes beyond what was applied.
 func TestArchive(t *testing.T) {
 	s := newScript(t)
@@ -377,7 +393,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestPurgedAndForced: an archive that lags behind a purged log begins again and says so; an archive whose entries the
+// TestPurgedAndForced: an archive whose next entry is purged begins again and says so; an archive whose entries the
 // cluster has given up is not continued.
 func TestPurgedAndForced(t *testing.T) {
 	s := newScript(t)
@@ -407,7 +423,8 @@ func TestPurgedAndForced(t *testing.T) {
 		t.Errorf("a gap that is known is no damage: %+v, %v", v, err)
 	}
 
-	// A node that lags behind the archive is waited for: what its log holds there may not be what was committed.
+	// A node that has applied less than the archive has is waited for: what its log holds there may not be what was
+	// committed.
 	s.applied.Store(s.last() - 1)
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

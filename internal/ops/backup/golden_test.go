@@ -138,8 +138,7 @@ func FuzzSegment(f *testing.F) {
 		if err != nil {
 			return
 		}
-		w, err := newSegmentWriter(clusterID{seg.Cluster, seg.ClusterID}, &position{index: seg.First - 1, term: seg.PrevTerm,
-			gtids: seg.Before, fde: seg.FDE, open: seg.Open}, seg.Begins)
+		w, err := newSegmentWriter(clusterID{seg.Cluster, seg.ClusterID}, seg.boundary(), seg.Begins)
 		check(t, err)
 		for i := range entries {
 			if err := w.add(&entries[i]); err != nil {

@@ -291,8 +291,8 @@ func TestUnreadableEntry(t *testing.T) {
 	err := b.start(1)
 	check(t, err)
 	b.w, b.broken = nil, nil
-	for b.tail.at.index < whole {
-		_, err := b.tail.next(s.last())
+	for b.tail.At().Index < whole {
+		_, err := b.next(s.last())
 		check(t, err)
 	}
 	for range 3 {
@@ -308,7 +308,7 @@ func TestUnreadableEntry(t *testing.T) {
 	check(t, claim(back, testID))
 	b = s.archiver(back)
 	check(t, b.start(1))
-	b.w, err = newSegmentWriter(testID, &b.tail.at, true)
+	b.w, err = newSegmentWriter(testID, b.tail.At(), true)
 	check(t, err)
 	s.applied.Store(0)
 	check(t, b.step(t.Context(), true))
@@ -318,7 +318,7 @@ func TestUnreadableEntry(t *testing.T) {
 	s.applied.Store(whole)
 	check(t, b.step(t.Context(), true))
 	s.same(back, whole)
-	if err := undecoded(7, raftlog.ErrMetaVersion); !errors.Is(err, ErrNewer) || errors.Is(err, ErrCorrupt) {
+	if err := logError(raftlog.ErrMetaVersion); !errors.Is(err, ErrNewer) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("of a newer version: %v", err)
 	}
 }
@@ -405,7 +405,7 @@ func TestTooEarly(t *testing.T) {
 	check(t, err)
 	last := c.Segments[len(c.Segments)-1]
 	last.First, last.Last, last.Begins, last.GTIDs = last.Last+10, last.Last+11, true, gtid.Set{}
-	w, err := newSegmentWriter(testID, &position{index: last.First - 1, term: last.LastTerm, gtids: last.Before}, true)
+	w, err := newSegmentWriter(testID, raftlog.Boundary{Index: last.First - 1, Term: last.LastTerm, GTIDs: last.Before}, true)
 	check(t, err)
 	check(t, w.add(&Entry{Index: last.First, Term: last.LastTerm, Type: raftpb.EntryConfChangeV2}))
 	check(t, w.put(to))
@@ -482,15 +482,15 @@ func TestFullRows(t *testing.T) {
 	needs.NoRace(t)
 	to := newDir(t)
 	check(t, claim(to, testID))
-	at := position{index: 0, term: 1}
+	at := raftlog.Boundary{Term: 1}
 	const pieces = 25
 	for i := range pieces {
-		w, err := newSegmentWriter(testID, &at, i == 0)
+		w, err := newSegmentWriter(testID, at, i == 0)
 		check(t, err)
 		check(t,
-			w.add(&Entry{Index: at.index + 1, Term: 1, Type: raftpb.EntryConfChangeV2, Data: make([]byte, segmentRaw/10)}))
+			w.add(&Entry{Index: at.Index + 1, Term: 1, Type: raftpb.EntryConfChangeV2, Data: make([]byte, segmentRaw/10)}))
 		check(t, w.put(to))
-		at.index++
+		at.Index++
 	}
 	// A merged segment that cannot be read does not take the place of what it was made of.
 	to.through = func(w io.Writer) io.Writer { return flipWriter{w} }

@@ -127,8 +127,7 @@ func (m *merging) end(full bool) error {
 // mergeRow makes one segment of many. They go when it can be read.
 func mergeRow(s Store, id clusterID, row []Segment) error {
 	first := &row[0]
-	w, err := newSegmentWriter(id, &position{index: first.First - 1, term: first.PrevTerm, gtids: first.Before,
-		fde: first.FDE, open: first.Open}, first.Begins)
+	w, err := newSegmentWriter(id, first.boundary(), first.Begins)
 	if err != nil {
 		return err
 	}

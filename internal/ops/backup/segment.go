@@ -64,6 +64,12 @@ func (s *Segment) Name() string {
 	return fmt.Sprintf("%s%016x-%016x%s", logPrefix, s.First, s.Last, segmentSuffix)
 }
 
+// boundary is what precedes the segment.
+func (s *Segment) boundary() raftlog.Boundary {
+	return raftlog.Boundary{Index: s.First - 1, Term: s.PrevTerm, GTIDs: s.Before,
+		Barrier: raftlog.BarrierInfo{FDE: s.FDE}, Open: s.Open}
+}
+
 const (
 	logPrefix     = "log/"
 	segmentSuffix = ".seg"
@@ -86,10 +92,10 @@ type segmentWriter struct {
 }
 
 // newSegmentWriter begins a segment after the entries that at knows.
-func newSegmentWriter(id clusterID, at *position, begins bool) (*segmentWriter, error) {
-	w := &segmentWriter{Segment: Segment{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, First: at.index + 1,
-		Last:     at.index,
-		PrevTerm: at.term, LastTerm: at.term, Begins: begins, Before: at.gtids.Clone(), FDE: at.fde, Open: at.open}}
+func newSegmentWriter(id clusterID, at raftlog.Boundary, begins bool) (*segmentWriter, error) {
+	w := &segmentWriter{Segment: Segment{Version: formatVersion, Cluster: id.Name, ClusterID: id.ID, First: at.Index + 1,
+		Last: at.Index, PrevTerm: at.Term, LastTerm: at.Term, Begins: begins, Before: at.GTIDs.Clone(),
+		FDE: at.Barrier.FDE, Open: at.Open}}
 	var err error
 	w.enc, err = zstd.NewWriter(&w.buf, zstd.WithEncoderConcurrency(1))
 	return w, err
@@ -101,22 +107,8 @@ func (w *segmentWriter) add(e *Entry) error {
 		return fmt.Errorf("backup: entry %d term %d follows entry %d term %d", e.Index, e.Term, w.Last, w.LastTerm)
 	}
 	if e.Type == raftpb.EntryNormal && len(e.Data) > 0 {
-		m, events, err := raftlog.DecodeMeta(e.Data)
-		if err != nil {
-			return undecoded(e.Index, err)
-		}
-		for _, r := range m.GTIDs {
-			w.GTIDs.AddRange(r)
-		}
-		if m.Kind == raftlog.Settings {
-			if err := w.settings(events); err != nil {
-				return undecoded(e.Index, err)
-			}
-		}
-		if m.Kind == raftlog.Trx {
-			if err := eachStart(events, func(_ int, g binlog.GTIDEvent) bool { w.mark(commitTime(g)); return true }); err != nil {
-				return undecoded(e.Index, err)
-			}
+		if err := w.describe(e.Data); err != nil {
+			return logError(fmt.Errorf("%w: entry %d: %w", raftlog.ErrCorrupt, e.Index, err))
 		}
 	}
 	var head [entryHead]byte
@@ -133,6 +125,24 @@ func (w *segmentWriter) add(e *Entry) error {
 	}
 	w.Last, w.LastTerm = e.Index, e.Term
 	w.Raw += int64(entryHead + len(e.Data))
+	return nil
+}
+
+// describe takes an entry into the head.
+func (w *segmentWriter) describe(data []byte) error {
+	m, events, err := raftlog.DecodeMeta(data)
+	if err != nil {
+		return err
+	}
+	for _, r := range m.GTIDs {
+		w.GTIDs.AddRange(r)
+	}
+	switch m.Kind {
+	case raftlog.Settings:
+		return w.settings(events)
+	case raftlog.Trx:
+		return eachStart(events, func(_ int, g binlog.GTIDEvent) bool { w.mark(commitTime(g)); return true })
+	}
 	return nil
 }
 

@@ -15,10 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/durable"
 	"trireme/internal/base/pki"
 	"trireme/internal/base/poll"
 	"trireme/internal/core/raftlog"
@@ -397,15 +396,13 @@ func lockWork(dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
-	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
+	f, err := durable.Lock(dir + ".lock")
+	if errors.Is(err, durable.ErrLocked) {
+		err = fmt.Errorf("%w: another backup makes its copy in %s: name another directory with --work", ErrLocked, dir)
+	} else if err != nil {
+		err = fmt.Errorf("backup: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: another backup makes its copy in %s: name another directory with --work (%w)",
-			ErrLocked, dir, err), f.Close())
-	}
-	return f, nil
+	return f, err
 }
 
 // clone has the data copied, and watches the donor: CLONE itself would wait for one that is gone for minutes.

@@ -13,8 +13,8 @@ import (
 // least. Only what CLONE can copy.
 func TestDonors(t *testing.T) {
 	lag := func(n uint64) *uint64 { return &n }
-	my := func(version string, behind *uint64) *api.MySQLView {
-		return &api.MySQLView{PID: 7, Version: version, LagBytes: behind, Epoch: "3/9"}
+	my := func(version string, lag *uint64) *api.MySQLView {
+		return &api.MySQLView{PID: 7, Version: version, LagBytes: lag, Epoch: "3/9"}
 	}
 	v := api.ClusterView{Leader: "db1", Members: []api.MemberView{
 		{Name: "db1", State: api.StateHealthy, MySQL: my("9.7.4", lag(0))},

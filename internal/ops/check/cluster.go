@@ -163,16 +163,16 @@ func (c *checker) settle(ctx context.Context) error {
 			if missing.Empty() || passed(had, has, now) {
 				break
 			}
-			behind := true
+			lagging := true
 			if v, err := c.view(ctx); err == nil {
-				behind = slices.ContainsFunc(v.Members, func(m api.MemberView) bool {
+				lagging = slices.ContainsFunc(v.Members, func(m api.MemberView) bool {
 					return m.Name == n.name && (m.MySQL == nil || m.MySQL.LagBytes == nil || *m.MySQL.LagBytes > 0)
 				})
 			}
-			if !behind && time.Since(since) >= quiet {
+			if !lagging && time.Since(since) >= quiet {
 				break
 			}
-			if behind {
+			if lagging {
 				since = time.Now()
 			}
 			if time.Now().After(deadline) {

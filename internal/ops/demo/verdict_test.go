@@ -27,7 +27,7 @@ func TestJudgeRows(t *testing.T) {
 			[]string{"write that was never committed exists"}},
 		"never attempted": {func(h held) { h.rows["w0"][write{0, 4}] = 1 },
 			[]string{"write that was never committed exists"}},
-		"of nobody": {func(h held) { h.rows["w0"][write{7, 0}] = 1 },
+		"of no writer": {func(h held) { h.rows["w0"][write{7, 0}] = 1 },
 			[]string{"write that was never committed exists"}},
 		"in a table not its own": {func(h held) { h.rows["w0"][write{0, 1}] = 1 },
 			[]string{"write that was never committed exists"}},

@@ -99,11 +99,12 @@ func (m *model) purge(s *state) bool {
 	to := uint64(s.n)
 	if !m.broken(S8) {
 		var members ledger.Membership = [][]uint64{nil}
-		var all []ledger.Keeper
+		var all []ledger.LogRetainer
 		for i := range m.Nodes {
 			n := &s.nodes[i]
 			members[0] = append(members[0], uint64(i+1))
-			all = append(all, ledger.Keeper{ID: uint64(i + 1), Data: true, Live: n.up, Ready: n.good(), Keep: uint64(n.keep)})
+			all = append(all, ledger.LogRetainer{ID: uint64(i + 1), Data: true, Live: n.up, Ready: n.good(),
+				Keep: uint64(n.keep)})
 		}
 		to, _ = ledger.PurgePoint(uint64(s.n), members, all)
 	}

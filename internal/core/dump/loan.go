@@ -1,0 +1,138 @@
+package dump
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"trireme/internal/base/loop"
+	"trireme/internal/core/raftlog"
+)
+
+// loan lends a walker to the member's loop. A goroutine that waits for the next committed entry costs two switches of
+// threads for each; the loop, which has just committed it, sends it at once. It gives the walker back to its goroutine
+// when something might wait: for the disk, the receiver, a gate, or a large or special transaction.
+type loan struct {
+	loop   *loop.Loop
+	cached func(from, to uint64, maxBytes int) []Entry
+	lent   atomic.Pointer[lent]
+}
+
+// loanBytes bounds what the loop sends in a turn: it fits the writer's buffer.
+const loanBytes = writeBufferBytes / 2
+
+// lent is a walker that the loop drives.
+type lent struct {
+	k    *walker
+	back chan error // why the goroutine has to go on; nil: there is something that might wait
+
+	mu   sync.Mutex
+	over bool // it was given back
+}
+
+var errHold = errors.New("a transaction has to wait")
+
+func newLoan(l *loop.Loop, cached func(from, to uint64, maxBytes int) []Entry) *loan {
+	o := &loan{loop: l, cached: cached}
+	l.Do(func() { l.Last(o.turn) })
+	return o
+}
+
+// await returns when there is a committed entry that the goroutine has to see to.
+func (k *walker) await(ctx context.Context) error {
+	if k.o.loan == nil {
+		if err := k.o.log.WaitCommitted(ctx, k.next); err != nil {
+			return fmt.Errorf("wait for entry %d: %w", k.next, err)
+		}
+		return nil
+	}
+	x := &lent{k: k, back: make(chan error, 1)}
+	k.o.loan.lent.Store(x)
+	k.o.loan.loop.Wake()
+	select {
+	case err := <-x.back:
+		return err
+	case <-ctx.Done():
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+	k.o.loan.lent.CompareAndSwap(x, nil) // the next dump has a walker of its own
+	return fmt.Errorf("wait for entry %d: %w", k.next, contextCause(ctx))
+}
+
+// turn is the last thing in each turn of the loop.
+func (o *loan) turn() {
+	x := o.lent.Load()
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.over {
+		return
+	}
+	if done, err := x.k.walkOnLoop(); !done {
+		x.over = true
+		o.lent.Store(nil)
+		x.back <- err
+	}
+}
+
+// walkOnLoop sends what was committed since, without waiting. done is false if there is something that it cannot send,
+// which is untouched then, or if the receiver does not take it all.
+func (k *walker) walkOnLoop() (done bool, err error) {
+	committed := k.o.log.Committed()
+	if k.next > committed {
+		return true, nil
+	}
+	k.w.mu.Lock() // only heartbeats take it meanwhile, and they do not wait
+	defer k.w.mu.Unlock()
+	entries := k.o.loan.cached(k.next, committed, loanBytes)
+	if len(k.w.buf) > 0 || k.pending != nil || !simple(entries) {
+		return false, nil
+	}
+	before, writer := *k, k.w.place
+	k.onLoop, k.w.gather = true, true
+	for i := range entries {
+		if err = k.entry(k.w.d.ctx, &entries[i]); err != nil {
+			break
+		}
+	}
+	k.onLoop, k.w.gather = false, false
+	if errors.Is(err, errHold) { // nothing has been written yet
+		*k, k.w.place, k.w.buf = before, writer, k.w.buf[:0]
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("entry %d: %w", k.next-1, err)
+	}
+	k.o.stats.next.Store(k.next)
+	if k.next <= committed {
+		k.o.loan.loop.Wake() // more in the next turn
+	}
+	return k.w.tryFlush()
+}
+
+// takeWriter keeps heartbeats away until release.
+func (k *walker) takeWriter() (release func()) {
+	if k.onLoop { // it has done so
+		return func() {}
+	}
+	k.w.mu.Lock()
+	return k.w.mu.Unlock
+}
+
+// simple reports whether entries are of small transactions that are nothing special, or raft's own.
+func simple(entries []Entry) bool {
+	size := 0
+	for _, e := range entries {
+		size += len(e.Data)
+		if len(e.Data) > 0 && !raftlog.IsPlainTrx(e.Data) {
+			return false
+		}
+	}
+	return len(entries) > 0 && size <= loanBytes
+}

@@ -1,0 +1,166 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"trireme/internal/api"
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
+	"trireme/internal/node/gossip"
+	"trireme/internal/node/leadership"
+	"trireme/internal/node/lifecycle"
+)
+
+// leadershipHost is the node as package leadership sees it (node.leadershipHost).
+type leadershipHost struct{ g *glue }
+
+// Request implements transport.Asker.
+func (h leadershipHost) Request(ctx context.Context, to uint64, kind uint8, body []byte) ([]byte, error) {
+	got, err := h.g.ask(ctx, to, request{kind, body})
+	if err != nil {
+		return nil, err
+	}
+	r := got.(reply)
+	return r.body, r.err
+}
+
+// answers are those that a node gives to requests of package leadership.
+func (g *glue) answers() transport.Answers {
+	return transport.Answers{
+		transport.After(leadership.ReqApplied, func(ctx context.Context, _ uint64, r leadership.Applied) error {
+			return g.lives.AwaitApplied(ctx, r.Index, min(r.Patience, leadership.TargetPatience))
+		}),
+		transport.After(leadership.ReqForce, g.lead.TakeOrder),
+	}
+}
+
+// Raft and the next ones implement leadership.Host. Members have no names here.
+func (h leadershipHost) Raft() leadership.Raft       { return leadershipRaft(h) }
+func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h) }
+func (h leadershipHost) Settings() *config.Cluster   { return &config.Cluster{} }
+func (h leadershipHost) Member(name string) (m config.Member, err error) {
+	return m, fmt.Errorf("no member is named %s", name)
+}
+func (h leadershipHost) View() ha.View          { return h.g.view() }
+func (h leadershipHost) CheckTerm(uint64) error { return nil }
+func (h leadershipHost) Phase() ha.Phase {
+	s := h.g.lives.Status()
+	return s.Phase()
+}
+func (h leadershipHost) Stopping() bool              { return h.g.stopping() }
+func (h leadershipHost) LeastTimeout() time.Duration { return electionTimeout }
+func (h leadershipHost) Record(kind, _, text string) {
+	h.g.w.Tracef("%d: %s: %s", h.g.n.ID, kind, text)
+}
+func (h leadershipHost) WakeLoop() { h.g.wakeLoop() }
+func (h leadershipHost) Go(f func(ctx context.Context)) {
+	h.g.spawn("leadership", func(k *task) { f(k.ctx()) })
+}
+
+// leadershipRaft is consensus as package leadership sees it.
+type leadershipRaft struct{ g *glue }
+
+// Status and the next ones implement leadership.Raft.
+func (r leadershipRaft) Status() consensus.Status { return r.g.n.st.Status() }
+func (r leadershipRaft) HoldsLease() bool         { return r.g.n.HoldsLease() }
+func (r leadershipRaft) Campaign()                { r.g.n.st.Campaign(); r.g.n.wake() }
+func (r leadershipRaft) Depose(leader, term uint64, campaign bool) {
+	r.g.n.st.Depose(leader, term, campaign)
+	r.g.n.wake()
+}
+
+// TransferLeadership implements leadership.Raft.
+func (r leadershipRaft) TransferLeadership(ctx context.Context, to uint64) (err error) {
+	answered := false
+	r.g.n.Transfer(to, func(e error) { err, answered = e, true })
+	if late := exec(r).until(ctx, func() bool { return answered }); late != nil {
+		return late
+	}
+	return err
+}
+
+// clientsOf a node are those of its mysqld to package leadership. For how long a router takes to hold what it has is
+// chance.
+type clientsOf struct{ g *glue }
+
+// WaitForRule is node.clientsOf's.
+func (c clientsOf) WaitForRule() error {
+	if w := c.g.acks.LongestWait(); w.For >= lifecycle.DrainPatience/2 {
+		return errors.New(w.String())
+	}
+	return nil
+}
+
+func (c clientsOf) Hold(uint64, gossip.Leave) { c.g.said = true }
+func (c clientsOf) Followed() bool            { return c.g.w.rnd.IntN(2) == 0 }
+func (c clientsOf) Quiet(uint64, uint64) bool { return c.g.w.rnd.IntN(30) == 0 }
+func (c clientsOf) Moved() int                { return 0 }
+func (c clientsOf) DropAddresses()            {}
+
+// handingOver is a life that leads, as a switchover moves leadership away from it.
+type handingOver struct {
+	*lifecycle.Leader
+	g *glue
+	l *lifecycle.Life
+}
+
+// Retire implements leadership.Serving.
+func (s handingOver) Retire(ctx context.Context) error {
+	err := s.Leader.Retire(ctx)
+	if err == nil {
+		s.g.sql.retired(s.g, s.l)
+	}
+	return err
+}
+
+// reopenPatience is that of package node.
+const reopenPatience = 7 * time.Second
+
+// switchover is an operator's, as node.Switchover takes it: to one of the nodes that could take over.
+func (g *glue) switchover() {
+	v := g.view()
+	var able []uint64
+	for _, p := range ha.Candidates(v) {
+		if len(ha.WhyNotSwitchover(v, p.ID)) == 0 {
+			able = append(able, p.ID)
+		}
+	}
+	if v.Serving.Phase != ha.PhaseOpen || len(able) == 0 {
+		return
+	}
+	wait := time.Duration(g.w.rnd.IntN(2)) * api.DefaultTrxWait
+	r := g.lead.Ask(able[g.w.rnd.IntN(len(able))], v.Raft.Term, "", wait)
+	if r == nil {
+		return
+	}
+	g.wakeLoop()
+	g.spawn("operator", func(k *task) {
+		m, err := g.lead.Await(k.ctx(), r, leadership.Patience+reopenPatience)
+		g.w.Tracef("%d: the operator hears of the switchover: %v, %v", g.n.ID, m.Err, err)
+		if err == nil && m.Err == nil {
+			g.sql.counts.switched++
+		}
+	})
+}
+
+// failover is forced by an operator, on any node.
+func (s *sqlWorld) failover(rnd *rand.Rand) {
+	g := s.glues[rnd.IntN(len(s.glues))]
+	if !g.n.up || g.n.paused || g.logger {
+		return
+	}
+	s.w.count(cDeposed)
+	g.spawn("failover", func(k *task) {
+		res, err := g.lead.Failover(k.ctx(), api.FailoverRequest{Force: true})
+		s.w.Tracef("%d: a failover is forced: %+v, %v", g.n.ID, res, err)
+		if err == nil {
+			s.counts.forced++
+		}
+	})
+}
