@@ -40,7 +40,7 @@ import (
 
 // Pauses of the node's periodic work.
 const (
-	loopInterval        = 250 * time.Millisecond // Decide is asked at least this often
+	loopInterval        = 250 * time.Millisecond // Decide is asked at least this often (ha.NextLook)
 	appliedInterval     = 200 * time.Millisecond // gtid_executed is read while something is not applied
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
@@ -191,7 +191,6 @@ func (n *Node) loop(ctx context.Context) error {
 	defer tick.Stop()
 	var counted time.Duration
 	for {
-		tick.Reset(n.untilNextLook())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -206,6 +205,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.reads.LookAtLive()
 		v := n.look()
 		n.tellGuard(v.Raft.LeaseUntil)
+		tick.Reset(ha.NextLook(v, loopInterval))
 		st, acts := ha.Decide(v)
 		n.noteState(st)
 		for _, a := range acts {
@@ -221,15 +221,6 @@ func (n *Node) loop(ctx context.Context) error {
 			n.gossip.Broadcast()
 		}
 	}
-}
-
-// untilNextLook is the pause of the loop: shorter when a lease that reads rest on runs out before (S10).
-func (n *Node) untilNextLook() time.Duration {
-	s := n.lives.Status()
-	if left := time.Duration(n.cons.LeaseUntil()) - now(); s.TakesWrites() && left < loopInterval {
-		return max(left, time.Millisecond)
-	}
-	return loopInterval
 }
 
 // noteState remembers what Decide said and logs it when it is new.

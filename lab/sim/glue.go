@@ -64,12 +64,13 @@ type glue struct {
 	feed     feeder
 	tasks    []*task
 	looking  bool
+	looks    uint64 // turns of the loop
 	lastSaid time.Duration
 	said     bool // the status has changed in a way that others wait for
 }
 
 const (
-	loopInterval   = 20 * time.Millisecond
+	loopInterval   = electionTimeout / 4
 	statusInterval = time.Second
 	freshFor       = 3 * time.Second
 	durableEvery   = 700 * time.Millisecond
@@ -124,7 +125,7 @@ func (g *glue) Start() uint64 {
 	life := g.n.life
 	g.w.At(0, func() {
 		if g.n.life == life && g.n.up {
-			g.tick()
+			g.look()
 			g.n.After(durableEvery, g.keepDurable)
 		}
 	})
@@ -176,9 +177,6 @@ func (g *glue) State(s consensus.State) {
 	g.wakeLoop()
 }
 
-// Step implements Top: what has to hold is checked where it can break.
-func (g *glue) Step() {}
-
 // wakeLoop makes the loop look again, soon.
 func (g *glue) wakeLoop() {
 	if !g.up || g.looking {
@@ -186,12 +184,6 @@ func (g *glue) wakeLoop() {
 	}
 	g.looking = true
 	g.n.in(time.Duration(10+g.w.rnd.IntN(300))*time.Microsecond, func() { g.looking = false; g.look() })
-}
-
-// tick is the loop's timer.
-func (g *glue) tick() {
-	g.n.After(loopInterval, g.tick)
-	g.look()
 }
 
 // look is one turn of node.loop.
@@ -203,6 +195,16 @@ func (g *glue) look() {
 	g.lead.NoteLease(time.Duration(g.n.LeaseUntil()))
 	v := g.view()
 	g.tellGuard(v.Raft.LeaseUntil)
+	g.looks++
+	this, next := g.looks, ha.NextLook(v, loopInterval)
+	if g.sql.broken("S10look") {
+		next = loopInterval
+	}
+	g.n.After(next, func() {
+		if g.looks == this {
+			g.look()
+		}
+	})
 	_, acts := ha.Decide(v)
 	for _, a := range acts {
 		g.act(a)

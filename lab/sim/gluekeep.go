@@ -187,8 +187,7 @@ func (g *glue) seed(k *task) error {
 	return nil
 }
 
-// guardTimer is the guard process: it kills mysqld when a moment on the machine's clock passes that the daemon has not
-// moved ahead.
+// guardTimer is the guard process: it kills mysqld at a moment of its clock that the daemon has not moved ahead.
 type guardTimer struct {
 	until time.Duration // 0: mysqld serves nothing
 	asked bool
@@ -207,17 +206,18 @@ func (t *guardTimer) wait(g *glue) {
 	g.w.At(g.n.clock.true(max(t.until-g.now(), 0))+time.Millisecond, func() {
 		t.asked = false
 		switch {
-		case t.until == 0:
+		case t.until == 0 || g.proc == nil || g.proc.dead:
 		case t.until > g.now():
 			t.wait(g)
 		default:
 			t.until = 0
-			if g.proc != nil && !g.proc.dead {
-				g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
-				g.sql.counts.guards++
-				g.killServer(false)
-				g.noticeDeath()
+			g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
+			g.sql.counts.guards++
+			if s := g.lives.Status(); !g.n.paused && g.n.HoldsLease() && s.TakesWrites() {
+				g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
 			}
+			g.killServer(false)
+			g.noticeDeath()
 		}
 	})
 }

@@ -74,6 +74,9 @@ func (g *glue) broadcast() {
 // Asked implements Top (node.HandleRaft).
 func (g *glue) Asked(term uint64) { g.lead.Told(term) }
 
+// PeerGone implements Top (node.PeerDown).
+func (g *glue) PeerGone() { g.wakeLoop() }
+
 // Told implements Top.
 func (g *glue) Told(from uint64, what any) {
 	switch m := what.(type) {

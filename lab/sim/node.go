@@ -28,10 +28,10 @@ type Top interface {
 	State(s consensus.State)
 	// Asked tells that the leader of a term asks this node to take over.
 	Asked(term uint64)
+	// PeerGone tells that the process of another node is seen to be gone.
+	PeerGone()
 	// Told gets what another node's Top gave to Tell.
 	Told(from uint64, what any)
-	// Step is called after every piece of work of the node.
-	Step()
 	// Crash ends the life of the daemon, with power that of everything on the machine.
 	Crash(power bool)
 	// PurgeBelow is the index up to which the log may be purged now.
@@ -291,9 +291,6 @@ func (n *Node) after() {
 		n.in(n.applyDelay(), n.apply)
 	}
 	n.w.check.node(n)
-	if !n.w.done {
-		n.top.Step()
-	}
 	n.wake()
 }
 
@@ -486,6 +483,7 @@ func (n *Node) tellGone() {
 			n.w.Tracef("%d: sees that the process of %d is gone", m.ID, n.ID)
 			m.st.PeerGone(n.ID)
 			m.wake()
+			m.top.PeerGone()
 		})
 	}
 }
