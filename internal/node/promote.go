@@ -182,7 +182,7 @@ func (n *Node) carry(src lifecycle.Stream, term uint64) error {
 		more = n.cons.Offer(term, p.Data, func(err error) {
 			over = true
 			cancel(err)
-		})
+		}, p.Release)
 		failpoint.Hit("source.after-propose")
 		if mutant.S1 {
 			n.acks.Acknowledge(term, &p.Meta)

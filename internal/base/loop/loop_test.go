@@ -173,7 +173,7 @@ func TestHungJob(t *testing.T) {
 	hang, then := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
 	l.Do(func() {
-		l.Job(func() { <-hang }, func() {
+		l.Job(false, func() { <-hang }, func() {
 			if !ended.Load() {
 				t.Error("the end came before the job had ended")
 			}
@@ -192,7 +192,7 @@ func TestHungJob(t *testing.T) {
 		done := make(chan struct{})
 		l.Do(func() {
 			slow = l.disk.slow
-			l.Job(func() {}, func() { close(done) })
+			l.Job(false, func() {}, func() { close(done) })
 		})
 		await(t, "a job", done)
 		if i == 0 && !slow {
@@ -203,6 +203,19 @@ func TestHungJob(t *testing.T) {
 		}
 	}
 	t.Error("the disk is fast and counts as slow")
+}
+
+// TestLargeJob: a large job does not hold the loop up, on a fast disk too, and says nothing of the disk.
+func TestLargeJob(t *testing.T) {
+	l := start(t, time.Hour) // no spare takes over
+	hang, then := make(chan struct{}), make(chan struct{})
+	on(l, func() { l.Job(true, func() { <-hang }, func() { close(then) }) })
+	on(l, func() {}) // while it is under way
+	time.AfterFunc(2*hungJob, func() { close(hang) })
+	await(t, "the end of the job", then)
+	if on(l, func() {}); l.disk.slow {
+		t.Error("the disk counts as slow")
+	}
 }
 
 // TestTimersBetweenEvents: a timer that ends a wait does not take its thread from a loop that is busy, and timers alone

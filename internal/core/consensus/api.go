@@ -61,12 +61,14 @@ func (n *Node) ProposeConfChange(ctx context.Context, cc *raftpb.ConfChangeV2) e
 }
 
 // Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and refused is
-// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. more is false when as much
-// is in flight as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
-func (n *Node) Offer(term uint64, data []byte, refused func(error)) (more bool) {
+// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. If raft has made a copy of
+// it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in flight
+// as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
+func (n *Node) Offer(term uint64, data []byte, refused func(error), copied func()) (more bool) {
 	bytes := uint64(len(data)) + entryOverhead
 	more = n.quota.take(bytes)
-	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: bytes, refused: refused}
+	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: bytes, refused: refused,
+		copied: copied}
 	n.inbox.put(input{proposal: p})
 	return more
 }

@@ -323,7 +323,7 @@ func (n *Node) writeLog() {
 	batch := n.disk.waiting
 	n.disk.waiting, n.disk.busy = nil, true
 	var responses []*raftpb.Message
-	n.cfg.Loop.Job(func() {
+	n.cfg.Loop.Job(isLarge(batch), func() {
 		defer n.guard()
 		failpoint.Hit("raft.before-append")
 		n.pub.appending.Store(n.cfg.Clock())
@@ -346,6 +346,21 @@ func (n *Node) writeLog() {
 		n.deliver(batch, responses)
 		n.writeLog()
 	})
+}
+
+// largeAppend takes the disk for so long that the network should not wait for it, bytes.
+const largeAppend = 256 << 10
+
+func isLarge(batch []*raftpb.Message) bool {
+	size := 0
+	for _, m := range batch {
+		for _, e := range m.GetEntries() {
+			if size += len(e.GetData()); size >= largeAppend {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // deliver hands on what an appended batch results in: the responses to this node and to the peers, in order for each

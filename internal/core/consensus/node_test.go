@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -524,11 +525,11 @@ func TestOffer(t *testing.T) {
 	refused := make(chan error, 1)
 	a.cfg.Loop.Do(func() {
 		for i := range 10 {
-			if !a.Offer(term, []byte{byte(i)}, func(err error) { t.Errorf("offer %d: %v", i, err) }) {
+			if !a.Offer(term, []byte{byte(i)}, func(err error) { t.Errorf("offer %d: %v", i, err) }, nil) {
 				t.Errorf("no room behind offer %d", i)
 			}
 		}
-		a.Offer(term+1, []byte("other"), func(err error) { refused <- err })
+		a.Offer(term+1, []byte("other"), func(err error) { refused <- err }, nil)
 	})
 	if err := <-refused; !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("refused with %v", err)
@@ -538,6 +539,40 @@ func TestOffer(t *testing.T) {
 		if d != string([]byte{byte(i)}) {
 			t.Fatalf("%q is at place %d", d, i)
 		}
+	}
+}
+
+// TestOfferGivesBack: raft makes a copy of what is offered, so the memory can be used for the next offer while the entry
+// is still under way.
+func TestOfferGivesBack(t *testing.T) {
+	g := newGroup(t)
+	a, b, _ := g.trio(nil)
+	term, data := a.Status().Term, []byte("0")
+	var offer func()
+	offer = func() {
+		if data[0]++; data[0] <= '9' {
+			a.Offer(term, data, func(err error) { t.Error(err) }, offer)
+		}
+	}
+	a.cfg.Loop.Do(offer)
+	for _, m := range []*runner{a, b} {
+		eventually(t, "all are applied", func() bool { return len(m.data()) == 9 })
+		if got := strings.Join(m.data(), ""); got != "123456789" {
+			t.Errorf("%q came into the log", got)
+		}
+	}
+}
+
+// TestLargeAppendIsBesideTheLoop: by the size of what waits for the disk.
+func TestLargeAppendIsBesideTheLoop(t *testing.T) {
+	piece := func(size int) *raftpb.Message {
+		return &raftpb.Message{Entries: []*raftpb.Entry{{Data: make([]byte, size)}}}
+	}
+	if isLarge([]*raftpb.Message{piece(100), {}, piece(largeAppend / 2)}) {
+		t.Error("a small append is large")
+	}
+	if !isLarge([]*raftpb.Message{piece(largeAppend / 2), {}, piece(largeAppend / 2)}) {
+		t.Error("a large append is small")
 	}
 }
 

@@ -24,6 +24,7 @@ type proposal struct {
 	claimed atomic.Bool          // by the first of raft and a caller that gave up
 	done    chan struct{}        // nil: nobody waits
 	refused func(error)          // nil: nobody is told
+	copied  func()               // see Offer; nil: nobody is told
 
 	index, term uint64
 	err         error
@@ -145,6 +146,10 @@ func (p *proposals) accepted(entries []*raftpb.Entry) error {
 			p.inflight = append(p.inflight, inflight{e.GetIndex(), pr.bytes})
 		}
 		pr.finish(e.GetIndex(), e.GetTerm(), pr.err)
+		if own, taken := pr.entry.GetData(), e.GetData(); pr.copied != nil && len(own) > 0 && len(taken) > 0 &&
+			&own[0] != &taken[0] {
+			pr.copied()
+		}
 	}
 	clear(p.stepped)
 	p.stepped = p.stepped[:0]

@@ -117,7 +117,17 @@ func (s *Source) takePiece() Payload {
 // assemble copies events from the buffer after a meta.
 func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Flags) Payload {
 	p := Payload{Meta: s.meta(end, flags)}
-	p.Data = make([]byte, 0, raftlog.MetaSize(&p.Meta)+bytes)
+	size := raftlog.MetaSize(&p.Meta) + bytes
+	large := bytes >= s.cfg.ChunkBytes
+	if large {
+		p.Data, s.spare = s.spare, nil
+	}
+	if cap(p.Data) < size {
+		p.Data = make([]byte, 0, size)
+	}
+	if large {
+		p.Release = s.spareAgain(p.Data)
+	}
 	p.Data = raftlog.AppendMeta(p.Data, &p.Meta)
 	for _, e := range spans {
 		p.Data = append(p.Data, s.st.buf[e.off:e.off+e.size]...)
@@ -125,6 +135,8 @@ func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Fl
 	s.count(bytes)
 	return p
 }
+
+func (s *Source) spareAgain(b []byte) func() { return func() { s.spare = b[:0] } }
 
 // meta describes the batch as ending at end.
 func (s *Source) meta(end *cutter, flags raftlog.Flags) raftlog.Meta {

@@ -53,6 +53,8 @@ type Payload struct {
 	Data []byte
 	// Meta is what stands at the beginning of Data. Its GTIDs belong to the receiver.
 	Meta raftlog.Meta
+	// Release gives Data back, on the loop; nil: it is not worth it.
+	Release func()
 }
 
 // SourceStats counts since NewSource.
@@ -83,6 +85,7 @@ type Source struct {
 	fresh       bool // it has brought nothing yet
 	groupWaited bool // the rest of a commit group did not come within groupLimit
 	lostSince   time.Time
+	spare       []byte // the memory of a piece that was given back; nil: there is none
 
 	reader *reader // of the connection, on the loop; nil: none is read
 

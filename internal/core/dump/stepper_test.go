@@ -2,6 +2,7 @@ package dump
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"trireme/internal/core/raftlog"
@@ -65,5 +66,38 @@ func TestStepper(t *testing.T) {
 	}
 	if got := stepped(t, x, true, e.trx()...); len(got) != 1 || got[0].Meta.Start != two[0].Meta.End {
 		t.Fatalf("%+v", got)
+	}
+}
+
+// TestPieceMemory: the pieces of a large transaction share the memory of one, as soon as the one before is given back,
+// and only then. What is small has no Release.
+func TestPieceMemory(t *testing.T) {
+	x := NewStepper(SourceConfig{Node: 1, Incarnation: 1, ServerUUID: fakeUUID, ChunkBytes: 4096})
+	x.Attach(freshStart)
+	e := &events{uuid: fakeUUID, pos: freshStart}
+	stepped(t, x, false, binlog.AppendArtificialRotate(nil, 1, "binlog.000001", 4), e.fde())
+	if small := stepped(t, x, true, e.trx()...); len(small) != 1 || small[0].Release != nil {
+		t.Fatalf("%+v", small)
+	}
+	pieces := 0
+	var before []byte // of the last piece
+	shared := func(p *Payload) bool { return len(before) > 0 && &before[0] == &p.Data[0] }
+	for i, ev := range e.trx(slices.Repeat([]int{500}, 100)...) {
+		for _, p := range stepped(t, x, i == 101, ev) {
+			if p.Release == nil {
+				continue
+			}
+			pieces++
+			if given := pieces%2 == 0; shared(&p) != given {
+				t.Errorf("piece %d shares the memory of the one before: %v, which was given back: %v", pieces, !given, given)
+			}
+			before = p.Data
+			if pieces%2 == 1 {
+				p.Release()
+			}
+		}
+	}
+	if pieces < 6 {
+		t.Errorf("%d pieces", pieces)
 	}
 }

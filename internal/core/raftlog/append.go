@@ -256,6 +256,9 @@ func (l *Log) flush() error {
 	return nil
 }
 
+// largeWrite saves so little by zeros ahead that they do not pay, bytes.
+const largeWrite = 256 << 10
+
 // extend adds a filler event to a write that ends at end. It returns the new size of the file: more than its present
 // size if the zeros ahead are used up.
 func (l *Log) extend(end int64) int64 {
@@ -264,7 +267,11 @@ func (l *Log) extend(end int64) int64 {
 		return max(l.fileEnd, end)
 	}
 	size := l.fileEnd
-	if end+minFiller > size {
+	switch {
+	case end+minFiller <= size:
+	case end-l.active().end >= largeWrite: // others follow, and would each write over zeros of their own
+		size = end + minFiller
+	default:
 		size = (end + minFiller + ahead - 1) / ahead * ahead
 	}
 	l.scratch(fillerHead)

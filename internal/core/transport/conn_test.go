@@ -316,7 +316,7 @@ func TestSendComesBeforeTheJob(t *testing.T) {
 	done := make(chan bool, 1)
 	l.Do(func() {
 		a.Send([]*raftpb.Message{message(raftpb.MsgApp, 1, 2, 1, []byte("x"))})
-		l.Job(func() {
+		l.Job(false, func() {
 			for end := time.Now().Add(20 * time.Second); len(b.received()) == 0 && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
