@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +135,30 @@ func TestLeaderRetires(t *testing.T) {
 		}
 		if s := m.lives.Status(); s.Phase() != want {
 			t.Errorf("a fence %t: %+v", fence, s.Serving.View())
+		}
+	}
+}
+
+// TestRetireUnlogged: a leader that holds a transaction of its own which Raft does not have does not become a follower,
+// where that would count as a local statement. What it logged before it led does.
+func TestRetireUnlogged(t *testing.T) {
+	for gno, good := range map[int]bool{0: true, 1: true, 2: false} {
+		m, _, l := leader(t)
+		f := &feedable{fakeMySQL: m.mysql}
+		l.life.mysql, m.lives.Feed, m.stream = f, f, f
+		m.state.Lead(l.life.Incarnation, 1)
+		if gno > 0 {
+			m.mysql.executed = fmt.Sprintf("%v:1-%d", l.life.UUID, gno)
+		}
+		if _, _, err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := l.life.Retire(t.Context())
+		if (err == nil) != good {
+			t.Errorf("executed up to %d, 1 before it led: %v", gno, err)
+		}
+		if _, retired := m.state.Retired[l.life.Incarnation]; retired != good || slices.Contains(m.calls, "feed") != good {
+			t.Errorf("executed up to %d: retired %v, %q", gno, retired, m.calls)
 		}
 	}
 }

@@ -306,7 +306,10 @@ func (l *Life) Retire(ctx context.Context) error {
 	if err := l.endStream(ctx); err != nil {
 		return err
 	}
-	_, committed := l.of.Ledger.Snapshot()
+	committed, err := l.checkLogged(ctx)
+	if err != nil {
+		return err
+	}
 	failpoint.Hit("retire.before-persist")
 	if err := l.of.Memory.Remember(func(s *State) { s.Retired[l.Incarnation] = committed.Last(gtid.SID{UUID: l.UUID}) }); err != nil {
 		return err
@@ -337,12 +340,33 @@ func (l *Life) Retire(ctx context.Context) error {
 	if err := l.LimitTransactions(ctx, 0, Always); err != nil { // what it adopts at its next promotion knows no limit
 		return err
 	}
-	err := l.mysql.SetDurabilityRole(ctx, false)
+	err = l.mysql.SetDurabilityRole(ctx, false)
 	if err == nil {
 		l.setWrites(closed)
 	}
 	failpoint.Hit("retire.done")
 	return err
+}
+
+// checkLogged returns what is committed. It fails if mysqld has executed what Raft does not have: a KILL in the middle of
+// a commit, on a full disk, can do that (docs/mysql.md), and a follower would take it for a local statement for ever.
+func (l *Life) checkLogged(ctx context.Context) (committed gtid.Set, err error) {
+	if _, err := l.ReadExecuted(ctx); err != nil {
+		return committed, err
+	}
+	_, committed = l.of.Ledger.Snapshot()
+	state := l.of.Memory.Recall()
+	harmless := state.Harmless(l.of.Cluster, l.of.Node)
+	var unlogged gtid.Set
+	for _, r := range l.Executed().Of(l.UUID).Subtract(committed).Ranges() {
+		if !harmless(r) {
+			unlogged.AddRange(r)
+		}
+	}
+	if !unlogged.Empty() {
+		return committed, fmt.Errorf("mysqld has committed %v, which the log of the cluster does not have", unlogged)
+	}
+	return committed, nil
 }
 
 // StopPolitely shuts mysqld down, if no commit waits for an acknowledgement (S4).
