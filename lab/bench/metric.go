@@ -21,6 +21,7 @@ const (
 	valCPULeader  = "cpu_leader"      // the same of the leader's host
 	valCPUAllUS   = "cpu_us"          // microseconds per transaction, all hosts
 	valClientUS   = "client_cpu_us"   // of the load generator
+	valShare      = "client_share"    // CPU of the load generator, percent of one; derived, see workDone
 	valVariation  = "variation"       // coefficient of variation of TPS per second, percent
 	valNetworkUS  = "network_cpu_us"  // of the process that carries packets, per transaction
 	valWritten    = "written_bytes"   // to block devices per transaction, all hosts
@@ -70,6 +71,7 @@ var commonMetrics = []metric{
 	{Name: valCPULeader, Title: "CPU, leader's host", Lower: true, Digits: 2},
 	{Name: valCPUAllUS, Title: "CPU µs", Lower: true},
 	{Name: valClientUS, Title: "client's CPU µs", Lower: true},
+	{Name: valShare, Title: "client's CPU %", Digits: 1},
 	{Name: valVariation, Title: "variation %", Unit: " % variation", Lower: true, Digits: 1},
 	{Name: valNetworkUS, Title: "network's CPU µs", Lower: true},
 	{Name: valWritten, Title: "bytes written", Lower: true},

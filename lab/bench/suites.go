@@ -342,6 +342,8 @@ var cpuSuite = Suite{
 		return []report.Block{
 			relative(all, valCPUAll, "CPU of all hosts per transaction: Trireme's divided by others'"),
 			relative(all, valSustained, "Sustained TPS: Trireme's divided by others'"),
+			relative(all, valShare, "Sustained TPS times the client's CPU per transaction, which cancels the drift of the machine: Trireme's divided by others'"),
+			spreads(all, valSustained, valShare, valCPUAll),
 			lines(all, "Each system", []string{valTPS, valSustained, valP95, valCPULeader, valCPUAll, valCPUAllUS, valClientUS,
 				valNetworkUS, valWritten, valSent, valDaemonRSS, valDaemonRSS2}),
 			r.hostTable(all),

@@ -70,6 +70,9 @@ func summarise(k Key, cells []Record) summary {
 		for name, v := range c.Values {
 			values[name] = append(values[name], v)
 		}
+		if share, ok := workDone(c.Values); ok {
+			values[valShare] = append(values[valShare], share)
+		}
 		if c.Note != "" && !slices.Contains(s.Notes, c.Note) {
 			s.Notes = append(s.Notes, c.Note)
 		}
@@ -81,6 +84,29 @@ func summarise(k Key, cells []Record) summary {
 		s.NotRun = ""
 	}
 	return s
+}
+
+// workDone is throughput in a unit that does not depend on how fast the machine is at the moment: sustained TPS times the
+// load generator's CPU time per transaction, percent of a CPU. On a shared machine that time differs by half from one
+// start to the next, and TPS with it, in the other direction.
+func workDone(v map[string]float64) (share float64, ok bool) {
+	client, ok := v[valClientUS]
+	return v[valSustained] * client / 1e4, ok && v[valSustained] > 0
+}
+
+// spreads is how far the rounds of each system lie apart.
+func spreads(all []summary, names ...string) report.Table {
+	out := slices.Clone(all)
+	for i, s := range all {
+		out[i].Values = map[string]stat{}
+		for _, name := range names {
+			if v := s.Values[name]; s.Runs > 1 && v.Median != 0 {
+				d := 100 * (v.High - v.Low) / v.Median
+				out[i].Values[name] = stat{d, d, d}
+			}
+		}
+	}
+	return lines(out, "How far the rounds lie apart, in percent of the median", names)
 }
 
 // best keeps of each system's variants the one with the best median of the metric in each cell.

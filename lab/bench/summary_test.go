@@ -57,6 +57,25 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
+// TestDrift: a machine that is slower in some rounds changes TPS and the client's CPU time per transaction, and not what
+// both come to.
+func TestDrift(t *testing.T) {
+	r := &Results{}
+	for i, slower := range []float64{1, 1.5, 2} {
+		rec := record("trireme", "default", 64, i+1, 300/slower, 5)
+		rec.Values[valClientUS] = 100 * slower
+		r.Records = append(r.Records, rec)
+	}
+	all := r.summaries()
+	if got := all[0].Values[valShare]; got != (stat{3, 3, 3}) {
+		t.Errorf("%+v", got)
+	}
+	row := spreads(all, valSustained, valShare).Rows[0]
+	if n := len(row); row[n-2].Text != "75" || row[n-1].Text != "0.0" {
+		t.Errorf("%+v", row)
+	}
+}
+
 // TestDigest: programs get the same figures, and JSON has no infinity.
 func TestDigest(t *testing.T) {
 	r := &Results{Records: []Record{record("semisync", "4", 16, 1, 200, 0), record("trireme", "default", 16, 1, 150, 4),
