@@ -87,14 +87,17 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop
 // that hangs, or a daemon that is stopped, cannot do that. The moment lies at most one election timeout after the last
-// proof of leadership: no other node can have been elected before.
-func (n *Node) tellGuard(lease time.Duration) {
+// proof of leadership: no other node can have been elected before. One that has passed is not told: the guard has acted,
+// or this look fences a mysqld that was drained, which need not die.
+func (n *Node) tellGuard(lease time.Duration) (until time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	if until, told := s.GuardUntil(lease + n.leadership.Grace()); told {
+	until, told := s.GuardUntil(lease + n.leadership.Grace())
+	if told && (until == 0 || until > now()) {
 		n.guardUntilLocked(until)
 	}
+	return until
 }
 
 // guardStepLocked gives mysqld time for one step, as long as the lease runs: whatever mysqld does, a daemon that is
@@ -113,6 +116,7 @@ func (n *Node) guardStepLocked(limit time.Duration) {
 		until = s.StepEnd(proven)
 	})
 	n.guardUntilLocked(until)
+	n.wakeLoop() // it tells the guard when that changes
 }
 
 // guardUntilLocked: see guard.Until. 0: mysqld serves nothing.

@@ -104,7 +104,7 @@ func (h leaderHost) Opened(l *lifecycle.Life, term uint64, from ha.Phase) error 
 	}
 	n.lives.Change((*lifecycle.Status).Open)
 	n.gossip.Opened(term)
-	n.gossip.Publish()
+	n.Publish() // the loop tells the guard: this step has ended
 	return nil
 }
 

@@ -204,8 +204,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.updateFlow()
 		n.reads.LookAtLive()
 		v := n.look()
-		n.tellGuard(v.Raft.LeaseUntil)
-		tick.Reset(ha.NextLook(v, loopInterval))
+		tick.Reset(ha.NextLook(v, n.tellGuard(v.Raft.LeaseUntil), loopInterval))
 		st, acts := ha.Decide(v)
 		n.noteState(st)
 		for _, a := range acts {

@@ -194,9 +194,8 @@ func (g *glue) look() {
 	g.tickAcks()
 	g.lead.NoteLease(time.Duration(g.n.LeaseUntil()))
 	v := g.view()
-	g.tellGuard(v.Raft.LeaseUntil)
 	g.looks++
-	this, next := g.looks, ha.NextLook(v, loopInterval)
+	this, next := g.looks, ha.NextLook(v, g.tellGuard(v.Raft.LeaseUntil), loopInterval)
 	if g.sql.broken("S10look") {
 		next = loopInterval
 	}

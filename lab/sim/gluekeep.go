@@ -213,7 +213,9 @@ func (t *guardTimer) wait(g *glue) {
 			t.until = 0
 			g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
 			g.sql.counts.guards++
-			if s := g.lives.Status(); !g.n.paused && g.n.HoldsLease() && s.TakesWrites() {
+			s := g.lives.Status()
+			until, told := s.GuardUntil(time.Duration(g.n.LeaseUntil()))
+			if told && (until == 0 || until > g.now()) && !g.n.paused && g.n.HoldsLease() {
 				g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
 			}
 			g.killServer(false)
@@ -223,11 +225,13 @@ func (t *guardTimer) wait(g *glue) {
 }
 
 // tellGuard is node.tellGuard.
-func (g *glue) tellGuard(lease time.Duration) {
+func (g *glue) tellGuard(lease time.Duration) (until time.Duration) {
 	s := g.lives.Status()
-	if until, told := s.GuardUntil(lease + g.lead.Grace()); told {
+	until, told := s.GuardUntil(lease + g.lead.Grace())
+	if told && (until == 0 || until > g.now()) {
 		g.guard.set(g, until)
 	}
+	return until
 }
 
 // guardStep is node.guardStepLocked.
@@ -244,6 +248,7 @@ func (g *glue) guardStep(limit time.Duration) {
 		until = s.StepEnd(proven)
 	})
 	g.guard.set(g, until)
+	g.wakeLoop()
 }
 
 // Finish implements Top.

@@ -85,8 +85,7 @@ func (r leadershipRaft) TransferLeadership(ctx context.Context, to uint64) (err 
 	return err
 }
 
-// clientsOf a node are those of its mysqld to package leadership. For how long a router takes to hold what it has is
-// chance.
+// clientsOf a node are those of its mysqld to package leadership. How long a router takes is chance.
 type clientsOf struct{ g *glue }
 
 // WaitForRule is node.clientsOf's.

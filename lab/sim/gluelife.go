@@ -56,8 +56,7 @@ func (g *glue) endServer(l *lifecycle.Life) {
 	g.noticeDeath()
 }
 
-// noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, the end when the kernel is
-// done.
+// noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, its end later.
 func (g *glue) noticeDeath() {
 	l := g.lives.Life()
 	if l == nil || !g.up {

@@ -131,6 +131,7 @@ func (h leaderHost) Opened(l *lifecycle.Life, _ uint64, from ha.Phase) error {
 		return consensus.ErrNotLeader
 	}
 	h.Change((*lifecycle.Status).Open)
+	h.g.wakeLoop()
 	return nil
 }
 

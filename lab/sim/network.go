@@ -8,8 +8,7 @@ import (
 	"trireme/internal/core/transport"
 )
 
-// network is what lies between the nodes. Faults add to it and take away what they added, so several can be in force at
-// once.
+// network is what lies between the nodes. Faults add to it and take away what they added: several may last.
 type network struct {
 	cuts    [][]int // by sender and receiver: faults that cut this direction
 	since   [][]int64

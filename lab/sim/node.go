@@ -158,8 +158,7 @@ func (n *Node) start() {
 	n.wake()
 }
 
-// upkeepLater lets the log do the work that no writer waits for: usually soon, sometimes only when the next segment is
-// full.
+// upkeepLater lets the log do the work that no writer waits for: soon, or only when the next segment is full.
 func (n *Node) upkeepLater(job func()) {
 	d := time.Duration(n.w.rnd.IntN(2000)) * time.Microsecond
 	if n.w.rnd.IntN(5) == 0 {
@@ -496,8 +495,7 @@ func (n *Node) Propose(term uint64, data []byte, done func(index, term uint64, e
 	n.wake()
 }
 
-// ReadIndex is consensus's; the answer is checked to be no older than what was committed anywhere when it was asked
-// for.
+// ReadIndex is consensus's; the answer is checked to be no older than what was committed when it was asked for.
 func (n *Node) ReadIndex(done func(index uint64)) {
 	n.w.count(cReads)
 	known := n.w.check.commit

@@ -50,7 +50,7 @@ func (l *Loop) Job(large bool, f, then func()) {
 		defer l.ended.Done()
 		took := j.carryOut()
 		l.Do(func() {
-			if large { // how long it took says nothing of the disk
+			if large && took < 10*hungJob { // that is its size, and says nothing of the disk
 				j.then()
 			} else {
 				l.finish(j, took)

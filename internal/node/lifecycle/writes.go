@@ -359,7 +359,7 @@ func (l *Life) checkLogged(ctx context.Context) (committed gtid.Set, err error) 
 	harmless := state.Harmless(l.of.Cluster, l.of.Node)
 	var unlogged gtid.Set
 	for _, r := range l.Executed().Of(l.UUID).Subtract(committed).Ranges() {
-		if !harmless(r) {
+		if r.Tag == "" && !harmless(r) { // what is local is told by numbers without a tag
 			unlogged.AddRange(r)
 		}
 	}
