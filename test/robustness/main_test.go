@@ -288,10 +288,16 @@ func (c *cluster) others(but *demo.Node) []*demo.Node {
 	return out
 }
 
-// start starts a node's daemon again.
+// start starts nodes' daemons again, once those before have ended: a killed process outlives its connections.
 func (c *cluster) start(nodes ...*demo.Node) {
 	c.t.Helper()
 	for _, n := range nodes {
+		eventually(c.t, healLimit, "the end of the daemon that ran before", func() error {
+			if pid := n.DaemonPID(); pid != 0 {
+				return fmt.Errorf("%s still runs as process %d", n.Name, pid)
+			}
+			return nil
+		})
 		must(c.t, c.Start(n))
 	}
 }
