@@ -18,6 +18,7 @@ type diskFault struct {
 	leader bool // whose disk it is
 	fault  faultfs.Fault
 	moves  bool   // another node leads while it lasts
+	stays  bool   // the leader leads on, in its term
 	ends   string // the daemon ends, and says so
 	long   bool   // only in long runs
 }
@@ -31,6 +32,7 @@ var (
 func failing(f faultfs.Fault) faultfs.Fault { f.Err = syscall.EIO; return f }
 func hanging(f faultfs.Fault) faultfs.Fault { f.Hang = true; return f }
 func slow(f faultfs.Fault) faultfs.Fault    { f.Delay = 200 * time.Millisecond; return f }
+func hiccup(f faultfs.Fault) faultfs.Fault  { f.Delay, f.Times = 300*time.Millisecond, 3; return f }
 
 var diskFaults = []diskFault{
 	{what: "EIO on the log's fsync", leader: true, fault: failing(logSync), moves: true, ends: "input/output error"},
@@ -41,6 +43,7 @@ var diskFaults = []diskFault{
 	{what: "slow fsync of the log", leader: true, fault: slow(logSync), long: true},
 	{what: "slow fsync of the log", fault: slow(logSync)},
 	{what: "hanging fsync of the log", fault: hanging(logSync)},
+	{what: "three syncs of the log that take 0.3 s", leader: true, fault: hiccup(logSync), stays: true},
 	{what: "no space for data", leader: true, fault: faultfs.Full("data"), long: true},
 	{what: "no space for data", fault: faultfs.Full("data"), long: true},
 	{what: "a log that is read-only", leader: true, fault: faultfs.ReadOnly("raft"), moves: true,
@@ -106,6 +109,9 @@ func (p *powered) suffer(w *verify.Workload, f diskFault) {
 		if now := p.leader(); now != leader {
 			p.t.Errorf("%s of a follower: leadership went from %s to %s", f.what, leader.Name, now.Name)
 		}
+	}
+	if now := p.view(); f.stays && (now.Leader != leader.Name || now.Term != term) {
+		p.t.Errorf("%s of the leader: %s leads in term %d, %s did in term %d", f.what, now.Leader, now.Term, leader.Name, term)
 	}
 	gap := w.Meter().LongestGap(at).Length()
 	must(p.t, p.disks[victim.Name].Inject())

@@ -49,6 +49,13 @@ func TestStalledDisk(t *testing.T) {
 			w.Meter().LongestGap(at).Length().Round(time.Millisecond))
 		thaw()
 		c.healthy()
+		events, err := c.History(t.Context(), c.others(victim)[0])
+		must(t, err)
+		for _, e := range events {
+			if e.Term > term && strings.Contains(e.Cause, "guard") {
+				t.Errorf("the disk of the %s stalls, and the guard acts: %+v", d.what, e)
+			}
+		}
 	}
 	t.Logf("%s", c.check(w))
 	c.StopDaemon(victim)
