@@ -87,14 +87,13 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // tellGuard moves ahead the moment at which the guard kills mysqld: with the lease, while writes are open (S10). A loop
 // that hangs, or a daemon that is stopped, cannot do that. The moment lies at most one election timeout after the last
-// proof of leadership: no other node can have been elected before. One that has passed is not told: the guard has acted,
-// or this look fences a mysqld that was drained, which need not die.
+// proof of leadership: no other node can have been elected before. It is returned; 0: there is none.
 func (n *Node) tellGuard(lease time.Duration) (until time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	until, told := s.GuardUntil(lease + n.leadership.Grace())
-	if told && (until == 0 || until > now()) {
+	until, told := s.GuardUntil(now(), lease+n.leadership.Grace())
+	if told {
 		n.guardUntilLocked(until)
 	}
 	return until

@@ -214,8 +214,8 @@ func (t *guardTimer) wait(g *glue) {
 			g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
 			g.sql.counts.guards++
 			s := g.lives.Status()
-			until, told := s.GuardUntil(time.Duration(g.n.LeaseUntil()))
-			if told && (until == 0 || until > g.now()) && !g.n.paused && g.n.HoldsLease() {
+			_, told := s.GuardUntil(g.now(), time.Duration(g.n.LeaseUntil()))
+			if told && !g.n.paused && g.n.HoldsLease() {
 				g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
 			}
 			g.killServer(false)
@@ -227,8 +227,8 @@ func (t *guardTimer) wait(g *glue) {
 // tellGuard is node.tellGuard.
 func (g *glue) tellGuard(lease time.Duration) (until time.Duration) {
 	s := g.lives.Status()
-	until, told := s.GuardUntil(lease + g.lead.Grace())
-	if told && (until == 0 || until > g.now()) {
+	until, told := s.GuardUntil(g.now(), lease+g.lead.Grace())
+	if told {
 		g.guard.set(g, until)
 	}
 	return until

@@ -8,6 +8,7 @@ import (
 // job blocks, and has an end on the loop.
 type job struct {
 	f, then func()
+	large   bool
 }
 
 // disk says whether jobs have been fast.
@@ -40,7 +41,7 @@ func (l *Loop) Job(large bool, f, then func()) {
 	if l.job != nil {
 		panic("loop: two jobs\n" + string(debug.Stack()))
 	}
-	j := &job{f, then}
+	j := &job{f, then, large}
 	if !l.disk.slow && !large {
 		l.job = j
 		return
@@ -49,13 +50,7 @@ func (l *Loop) Job(large bool, f, then func()) {
 	go func() {
 		defer l.ended.Done()
 		took := j.carryOut()
-		l.Do(func() {
-			if large && took < 10*hungJob { // that is its size, and says nothing of the disk
-				j.then()
-			} else {
-				l.finish(j, took)
-			}
-		})
+		l.Do(func() { l.finish(j, took) })
 	}()
 }
 
@@ -66,9 +61,11 @@ func (j *job) carryOut() time.Duration {
 	return time.Since(began)
 }
 
-// finish is the end of a job, on the loop.
+// finish is the end of a job, on the loop. How long a large one took says nothing of the disk, but that it hangs.
 func (l *Loop) finish(j *job, took time.Duration) {
-	l.disk.took(took)
+	if !j.large || took >= 10*hungJob {
+		l.disk.took(took)
+	}
 	j.then()
 }
 

@@ -118,15 +118,10 @@ func (s *Source) takePiece() Payload {
 func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Flags) Payload {
 	p := Payload{Meta: s.meta(end, flags)}
 	size := raftlog.MetaSize(&p.Meta) + bytes
-	large := bytes >= s.cfg.ChunkBytes
-	if large {
-		p.Data, s.spare = s.spare, nil
-	}
-	if cap(p.Data) < size {
+	if bytes < s.cfg.ChunkBytes {
 		p.Data = make([]byte, 0, size)
-	}
-	if large {
-		p.Release = s.spareAgain(p.Data)
+	} else {
+		p.Data, p.Release = s.room(size)
 	}
 	p.Data = raftlog.AppendMeta(p.Data, &p.Meta)
 	for _, e := range spans {
@@ -136,7 +131,14 @@ func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Fl
 	return p
 }
 
-func (s *Source) spareAgain(b []byte) func() { return func() { s.spare = b[:0] } }
+// room is memory for a piece, that of an earlier one where it was released.
+func (s *Source) room(size int) (b []byte, release func()) {
+	b, s.spare = s.spare, nil
+	if cap(b) < size {
+		b = make([]byte, 0, size)
+	}
+	return b, func() { s.spare = b }
+}
 
 // meta describes the batch as ending at end.
 func (s *Source) meta(end *cutter, flags raftlog.Flags) raftlog.Meta {

@@ -115,15 +115,16 @@ func (s *Serving) BeginStep(until time.Duration) { s.until = until }
 func (s *Serving) StepEnd(proven time.Duration) time.Duration { return min(proven, s.until) }
 
 // GuardUntil is when the guard ends mysqld unless it is told again (S10); 0: never, it serves nothing. It says nothing
-// during a fence, which has told the guard when it began. proven is until when no other node can lead.
-func (s *Serving) GuardUntil(proven time.Duration) (until time.Duration, told bool) {
+// during a fence, which has told the guard when it began, nor of a moment that has passed: the guard has acted, or this
+// member fences a mysqld that was drained, which need not die. proven is until when no other node can lead.
+func (s *Serving) GuardUntil(now, proven time.Duration) (until time.Duration, told bool) {
 	switch {
 	case s.phase == ha.PhaseNone, s.phase == ha.PhaseHandover && s.drained:
 		return 0, true
 	case s.phase == ha.PhaseOpen, s.phase == ha.PhaseHandover:
-		return proven, true
+		until = proven
 	case s.until != 0:
-		return s.StepEnd(proven), true
+		until = s.StepEnd(proven)
 	}
-	return 0, false
+	return until, until > now
 }

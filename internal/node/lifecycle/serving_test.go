@@ -52,7 +52,10 @@ func TestServing(t *testing.T) {
 		{"over", s.End, ha.PhaseNone, false, 0},
 	} {
 		c.do()
-		until, told := s.GuardUntil(proven)
+		until, told := s.GuardUntil(0, proven)
+		if _, late := s.GuardUntil(proven, proven); late != (c.until == 0) {
+			t.Errorf("%s: a moment that has passed is told: %v", c.name, late)
+		}
 		if !told {
 			until = -1
 		}

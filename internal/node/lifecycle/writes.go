@@ -348,8 +348,8 @@ func (l *Life) Retire(ctx context.Context) error {
 	return err
 }
 
-// checkLogged returns what is committed. It fails if mysqld has executed what Raft does not have: a KILL in the middle of
-// a commit, on a full disk, can do that (docs/mysql.md), and a follower would take it for a local statement for ever.
+// checkLogged returns what is committed. It fails if mysqld has executed what Raft does not have: a KILL in the middle
+// of a commit, on a full disk, can do that (docs/mysql.md), and a follower would take it for a local statement for ever.
 func (l *Life) checkLogged(ctx context.Context) (committed gtid.Set, err error) {
 	if _, err := l.ReadExecuted(ctx); err != nil {
 		return committed, err
