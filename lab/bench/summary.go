@@ -86,9 +86,9 @@ func summarise(k Key, cells []Record) summary {
 	return s
 }
 
-// workDone is throughput in a unit that does not depend on how fast the machine is at the moment: sustained TPS times the
-// load generator's CPU time per transaction, percent of a CPU. On a shared machine that time differs by half from one
-// start to the next, and TPS with it, in the other direction.
+// workDone is throughput in a unit that does not depend on how fast the machine is at the moment: sustained TPS times
+// the load generator's CPU time per transaction, percent of a CPU. On a shared machine that time differs by half from
+// one start to the next, and TPS with it, in the other direction.
 func workDone(v map[string]float64) (share float64, ok bool) {
 	client, ok := v[valClientUS]
 	return v[valSustained] * client / 1e4, ok && v[valSustained] > 0

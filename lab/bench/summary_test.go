@@ -57,8 +57,8 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// TestDrift: a machine that is slower in some rounds changes TPS and the client's CPU time per transaction, and not what
-// both come to.
+// TestDrift: a machine that is slower in some rounds changes TPS and the client's CPU time per transaction, and not
+// what both come to.
 func TestDrift(t *testing.T) {
 	r := &Results{}
 	for i, slower := range []float64{1, 1.5, 2} {

@@ -62,8 +62,8 @@ func TestSQLSeeds(t *testing.T) {
 // TestSQLFindsBrokenRules: a node that breaks a rule is caught by one of 500 seeds. One takes a rare coincidence: the
 // search begins shortly before.
 func TestSQLFindsBrokenRules(t *testing.T) {
-	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa", "S10look",
-		"S12", "rules"} {
+	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa",
+		"S10look", "S12", "rules"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			from := map[string]uint64{"S4stop": 400, "S8xa": 100, "S10look": 100}[rule]

@@ -111,7 +111,8 @@ func (p *powered) suffer(w *verify.Workload, f diskFault) {
 		}
 	}
 	if now := p.view(); f.stays && (now.Leader != leader.Name || now.Term != term) {
-		p.t.Errorf("%s of the leader: %s leads in term %d, %s did in term %d", f.what, now.Leader, now.Term, leader.Name, term)
+		p.t.Errorf("%s of the leader: %s leads in term %d, %s did in term %d", f.what, now.Leader, now.Term, leader.Name,
+			term)
 	}
 	gap := w.Meter().LongestGap(at).Length()
 	must(p.t, p.disks[victim.Name].Inject())

@@ -83,7 +83,7 @@ func New(patience time.Duration) (*Loop, error) {
 // Start.
 func (l *Loop) Hook(f func() (did bool)) { l.hooks = append(l.hooks, f) }
 
-// Last has f called at the end of each turn, behind the hooks and before a job. Before Start, or on the loop.
+// Last has f called at the end of each turn, after the hooks and before a job. Before Start, or on the loop.
 func (l *Loop) Last(f func()) { l.last = append(l.last, f) }
 
 // Start begins.

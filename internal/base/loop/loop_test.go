@@ -181,7 +181,7 @@ func TestHungJob(t *testing.T) {
 		})
 	})
 	called := make(chan struct{})
-	l.Do(func() { close(called) }) // in the same turn, or behind the hung job
+	l.Do(func() { close(called) }) // in the same turn, or after the hung job
 	await(t, "a call in the turn of the job", called)
 	on(l, func() {}) // only the spare can do this
 	ended.Store(true)

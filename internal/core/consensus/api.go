@@ -61,9 +61,9 @@ func (n *Node) ProposeConfChange(ctx context.Context, cc *raftpb.ConfChangeV2) e
 }
 
 // Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and refused is
-// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. If raft has made a copy of
-// it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in flight
-// as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
+// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. If raft has made a copy
+// of it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in
+// flight as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
 func (n *Node) Offer(term uint64, data []byte, refused func(error), copied func()) (more bool) {
 	bytes := uint64(len(data)) + entryOverhead
 	more = n.quota.take(bytes)

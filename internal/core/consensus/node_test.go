@@ -526,7 +526,7 @@ func TestOffer(t *testing.T) {
 	a.cfg.Loop.Do(func() {
 		for i := range 10 {
 			if !a.Offer(term, []byte{byte(i)}, func(err error) { t.Errorf("offer %d: %v", i, err) }, nil) {
-				t.Errorf("no room behind offer %d", i)
+				t.Errorf("no room after offer %d", i)
 			}
 		}
 		a.Offer(term+1, []byte("other"), func(err error) { refused <- err }, nil)
@@ -542,8 +542,8 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// TestOfferGivesBack: raft makes a copy of what is offered, so the memory can be used for the next offer while the entry
-// is still under way.
+// TestOfferGivesBack: raft makes a copy of what is offered, so the memory can be used for the next offer while the
+// entry is still under way.
 func TestOfferGivesBack(t *testing.T) {
 	g := newGroup(t)
 	a, b, _ := g.trio(nil)

@@ -103,7 +103,7 @@ func TestFeedOnLoop(t *testing.T) {
 	s.entry(1, 0, s.e.trx()...)
 	expectEnds(t, c, s, 22, 22)
 	if f.server.loan.lent.Load() != walker {
-		t.Error("the goroutine has sent a small transaction behind a special one")
+		t.Error("the goroutine has sent a small transaction after a special one")
 	}
 	f.Again() // a walker that is lent ends as well
 	eventually(t, 20*time.Second, "the dump has ended", func() bool { return !f.Stats().Connected })

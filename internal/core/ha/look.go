@@ -7,8 +7,8 @@ import "time"
 // the lease of this view ends, leaves time to see that the lease was renewed, and to tell the guard, before this member
 // fences itself or the guard kills mysqld (S10).
 //
-// It goes by the view and not by the lease as it is now. Once the death of a voter has ended a lease, the guard has been
-// told to act soon, and a fresh lease, a moment later, does not tell it otherwise.
+// It goes by the view and not by the lease as it is now. Once the death of a voter has ended a lease, the guard has
+// been told to act soon, and a fresh lease, a moment later, does not tell it otherwise.
 func NextLook(v View, guard, limit time.Duration) time.Duration {
 	if guard == 0 {
 		return limit

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestNextLook: while the guard watches, Decide is asked again well before it acts, and before the lease of the last view
-// ends. Otherwise a lease that is renewed a moment after that view is not seen in time.
+// TestNextLook: while the guard watches, Decide is asked again well before it acts, and before the lease of the last
+// view ends. Otherwise a lease that is renewed a moment after that view is not seen in time.
 func TestNextLook(t *testing.T) {
 	const limit, now, grace = 250 * time.Millisecond, time.Hour, 100 * time.Millisecond
 	for _, c := range []struct {

@@ -45,7 +45,7 @@ func TestLargeWriteWithoutZeros(t *testing.T) {
 	for i := range uint64(5) {
 		check(t, l.Append([]*raftpb.Entry{benchTrx(s, i+3, 1200)}))
 		if n := size(); n != minFiller {
-			t.Errorf("the file has %d bytes behind a large record, want %d", n, minFiller)
+			t.Errorf("the file has %d bytes after a large record, want %d", n, minFiller)
 		}
 	}
 	check(t, l.Close())
@@ -56,7 +56,7 @@ func TestLargeWriteWithoutZeros(t *testing.T) {
 	}
 	check(t, l.Append([]*raftpb.Entry{benchTrx(s, 8, 1)}))
 	if n := size(); n <= minFiller {
-		t.Errorf("the file has %d bytes behind a small record: each would change its size", n)
+		t.Errorf("the file has %d bytes after a small record: each would change its size", n)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // conn is a connection. A goroutine dials or accepts it, and says hello; serve gives it to the loop, which alone reads
-// and writes it from then on. Its fields are those of whoever has it.
+// and writes it from then on. Its fields belong to the one that has it.
 type conn struct {
 	t     *Transport
 	s     *socket
