@@ -227,6 +227,7 @@ func (c *core) handle(rd raft.Ready, out *output) error {
 		c.lastIndex, c.lastTerm = rd.Snapshot.GetMetadata().GetIndex(), rd.Snapshot.GetMetadata().GetTerm()
 		c.committed = entryID{c.lastIndex, c.lastTerm}
 		c.pub.last.Store(c.lastIndex)
+		c.publish() // the membership, before the commit index that goes with it
 	}
 	if n := len(rd.Entries); n > 0 {
 		c.lastIndex, c.lastTerm = rd.Entries[n-1].GetIndex(), rd.Entries[n-1].GetTerm()

@@ -75,7 +75,8 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 		MaxUncommittedBytes: 200,
 		OnCommitted:         m.committed,
 		OnSnapshot: func(s *raftpb.Snapshot) error {
-			e.printf("%d: log replaced by snapshot at %d", id, s.GetMetadata().GetIndex())
+			e.printf("%d: log replaced by snapshot at %d, voters=%v learners=%v", id, s.GetMetadata().GetIndex(),
+				m.pub.state.Load().Voters, m.pub.state.Load().Learners)
 			return nil
 		},
 		Logger: slog.New(slog.DiscardHandler),
