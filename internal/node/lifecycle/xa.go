@@ -84,7 +84,8 @@ func (l *Life) adoptApplied(ctx context.Context) (map[mysqld.XID]bool, error) {
 	}
 	own := make(map[mysqld.XID]bool, len(xids))
 	var list []mysqld.PreparedXA
-	for x, p := range prepared {
+	for _, x := range xids {
+		p := prepared[x]
 		own[x] = true
 		if !l.own.holds(l.UUID, x, p.gtid) {
 			list = append(list, p.PreparedXA)
