@@ -14,7 +14,7 @@ source scripts/packages.sh
 
 # tag | package | tests | short: also in the short form, servers: needs real ones
 # Above consensus and beside packages lifecycle, ackpath and leadership the simulation has a glue of its own in place of the daemon: there it is the glue that is broken, in the
-# same way (copied). What the daemon's own code does of S1, S4 and S5 is seen on real servers only.
+# same way (copied). What the daemon's own code does of S1 and S5 is seen on real servers only.
 catchers='
 mutant_s1       | ./lab/sim                  | TestSQLCampaign                    | short
 mutant_s1       | ./test/robustness          | TestUnacknowledgedIsGone/insert    | servers
@@ -86,7 +86,7 @@ what() {
 where() {
   local files
   case $2:$1 in
-    ./lab/sim:mutant_s[1345]) echo "the simulation's copy" && return ;;
+    ./lab/sim:mutant_s[135]) echo "the simulation's copy" && return ;;
     ./lab/sim:mutant_s7) echo "internal/core/consensus, and the simulation's copy" && return ;;
   esac
   files=$(git grep -l "mutant\.$(rule "$1")\b" -- 'internal/*.go' ':!internal/base/mutant')

@@ -215,7 +215,8 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		}
 		// It may come into force still: then nothing may have been written after it.
 		if unsure {
-			leaderHost{n}.FenceHandover(l, "whether the cluster has ended is not known: "+m.Err.Error())
+			leaderHost{n}.Fence("whether the cluster has ended is not known: "+m.Err.Error(),
+				func(s *lifecycle.Status) bool { return s.HandsOver(l) })
 			return m
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/mysql/gtid"
@@ -63,6 +64,12 @@ func (h lifeHost) WhyUnacknowledged() string {
 	return ""
 }
 
+func (h lifeHost) Guard(until time.Duration) {
+	if h.n.guard != nil {
+		h.n.guard.Until(until)
+	}
+}
+
 func (h lifeHost) Dying(l *lifecycle.Life) { h.n.noteDying(l) }
 
 func (h lifeHost) Fail(err error) { h.n.fail(err) }
@@ -115,13 +122,34 @@ func (h leaderHost) Change(f func(*lifecycle.Status)) {
 	h.n.gossip.Publish()
 }
 
-func (h leaderHost) FenceHandover(l *lifecycle.Life, reason string) {
+func (h leaderHost) Fence(reason string, stands func(*lifecycle.Status) bool) {
 	h.n.mu.Lock()
 	defer h.n.mu.Unlock()
-	if s := h.n.lives.Status(); s.HandsOver(l) {
+	yes := false
+	h.n.lives.Change(func(s *lifecycle.Status) { yes = stands(s) })
+	if yes {
 		h.n.fenceLocked(reason)
 	}
 }
+
+func (h leaderHost) EndServer(l *lifecycle.Life) { h.n.endServer(l) }
+
+func (h leaderHost) GuardStep(limit time.Duration) {
+	h.n.mu.Lock()
+	defer h.n.mu.Unlock()
+	h.n.guardStepLocked(limit)
+}
+
+func (h leaderHost) Carry(l *lifecycle.Life, src lifecycle.Stream, term uint64, ended func()) {
+	h.n.Go(func(context.Context) {
+		defer ended()
+		h.n.pump(l, src, term)
+	})
+}
+
+func (h leaderHost) TransactionRefuse() config.Bytes { return h.n.Settings().TransactionRefuse }
+func (h leaderHost) Routes()                         { h.n.routes() }
+func (h leaderHost) DropAddresses()                  { h.n.dropVIP() }
 
 // lifeFeed is the feed as a life of mysqld sees it.
 type lifeFeed struct{ n *Node }

@@ -52,13 +52,7 @@ const (
 
 // Limits of waits.
 const (
-	promoteLimit = 24 * time.Hour         // a long backlog is applied before writes open, however long that takes
-	guardGrace   = 100 * time.Millisecond // for a step with a limit of its own to end before the guard ends mysqld
-	// fencePatience is for how long a node that fences tries to drain mysqld before it kills it. It begins when the lease
-	// has run out, 0.2 of an election timeout before another node may take writes, and has to end well before.
-	fencePatience    = 100 * time.Millisecond
 	readIndexTimeout = 5 * time.Second
-	stopPatience     = 20 * time.Second
 )
 
 // Node is one running member.
@@ -410,8 +404,7 @@ func (n *Node) fenceLocked(reason string) {
 	if s := n.lives.Status(); s.TakesWrites() {
 		n.gossip.Leave(s.Term(), gossip.Leave{Cause: reason})
 	}
-	n.lives.Change((*lifecycle.Status).Fence)
-	n.guardUntilLocked(now() + fencePatience + guardGrace)
+	n.lives.BeginFence()
 	n.gossip.Publish()
 	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
 }

@@ -100,11 +100,11 @@ func TestFenceEndsAllThatServes(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if n.awaitServeTask(ctx) == nil {
+	if n.lives.AwaitServing(ctx) == nil {
 		t.Error("the promotion is not waited for")
 	}
 	close(end)
-	if err := n.awaitServeTask(t.Context()); err != nil {
+	if err := n.lives.AwaitServing(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
-	"trireme/internal/base/poll"
 	"trireme/internal/base/run"
 	"trireme/internal/base/systemd"
 	"trireme/internal/control/dashboard"
@@ -432,81 +431,24 @@ func (n *Node) feedFailed(err error) {
 		n.fail(fmt.Errorf("the feed: %w", err))
 		return
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch s := n.lives.Status(); {
-	case s.Follows():
-		// The log was purged below what mysqld needs: how far it lags is for a new judgement to say. Or it has rotted,
-		// and this node is out of service as long as it has.
-		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
-		n.gossip.Publish()
-	case s.Phase() == ha.PhasePromoting: // what it waits for never comes
-		n.lives.Change((*lifecycle.Status).PromotionFailed)
-		n.fenceLocked("promotion failed: the feed: " + err.Error())
-	}
+	leaderHost{n}.Fence("promotion failed: the feed: "+err.Error(),
+		func(s *lifecycle.Status) bool { return s.FeedFailed(err) })
+	n.gossip.Publish()
 }
 
 // shutdown is a polite stop: leadership first, then mysqld, then everything else.
 func (n *Node) shutdown(cancel context.CancelFunc) {
 	defer cancel()
 	n.log.Info("stopping")
-	n.mu.Lock()
-	n.lives.Change((*lifecycle.Status).BeginStop)
-	n.gossip.Publish() // the others should not hand leadership to this node any more
-	n.mu.Unlock()
+	leaderHost{n}.Change((*lifecycle.Status).BeginStop) // the others should not hand leadership to this node any more
 	n.wakeLoop()
-	deadline := now() + stopPatience
-	for now() < deadline {
-		v := n.view()
-		busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
-		movable := len(ha.Candidates(v)) > 0 && !v.Paused
-		if v.Serving.Phase == ha.PhaseOpen && !movable {
-			break // no other node can take over, or none should
-		}
-		if !busy && !(v.Raft.IsLeader && movable) {
-			break
-		}
-		if poll.Pause(n.ctx, 10*time.Millisecond) != nil {
-			return
-		}
+	if n.lives.StepDown(n.ctx, n.view) == nil {
+		n.stopServer()
 	}
-	n.stopServer()
 }
 
-// stopServer ends mysqld: by a clean shutdown only when no commit waits for an acknowledgement (S4).
-func (n *Node) stopServer() {
-	n.mu.Lock()
-	s := n.lives.Status()
-	l, serving := s.Life(), s.Phase() != ha.PhaseNone
-	if serving {
-		n.lives.Change((*lifecycle.Status).Stop)
-		n.guardStepLocked(lifecycle.DrainPatience)
-	}
-	n.mu.Unlock()
-	if l == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
-	defer cancel()
-	n.routes()
-	var err error
-	if serving {
-		dctx, dcancel := context.WithTimeout(ctx, lifecycle.DrainPatience)
-		err = l.Close(dctx)
-		dcancel()
-	}
-	if err == nil {
-		n.dropVIP()
-		n.mu.Lock()
-		n.guardStepLocked(0)
-		n.mu.Unlock()
-		err = l.StopPolitely(ctx)
-	}
-	if err != nil {
-		n.log.Warn("mysqld is killed: it did not shut down within 20 s, or has work that is not acknowledged", "err", err)
-		n.killServer()
-	}
-}
+// stopServer ends mysqld, if it can.
+func (n *Node) stopServer() { n.lives.Stop(context.Background(), leaderHost{n}) }
 
 func (n *Node) killServer() {
 	l := n.lives.Life()

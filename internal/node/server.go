@@ -47,7 +47,7 @@ func (n *Node) watchLocked(l *lifecycle.Life) {
 		n.log.Warn("mysqld is not guarded: it keeps running when this daemon is stopped", "err", err)
 		return
 	}
-	n.guardUntilLocked(0)
+	n.lives.GuardStep(0, 0)
 	n.guard.Watch(fd)
 }
 

@@ -24,9 +24,9 @@ import (
 
 // glue is package node in the simulation: the Top of a machine with a mysqld. What package node leaves to packages of
 // its own is done here by the same code: lifecycle.Lives (all that happens to mysqld between its start and its death),
-// ackpath.Path (from committed entries to OKs), leadership.Leadership (moving it, and the lease), ha.Decide, ledger, dump.Stepper (the cutter), raftlog's entries and
-// search. What is modelled after package node, step by step, is what it does in between: the order of a promotion,
-// fence, feed, seeding, guard. Each function names the one that it follows.
+// ackpath.Path (from committed entries to OKs), leadership.Leadership (moving it, and the lease), ha.Decide, ledger,
+// dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step by step, is what it does in between: the pump, the feed, seeding,
+// the guard's process. Each function names the one that it follows.
 //
 // Left out: weights, a pause, the log's bound (ledger.BoundPoint), force-quorum, the router.
 type glue struct {
@@ -70,13 +70,12 @@ type glue struct {
 }
 
 const (
-	loopInterval   = electionTimeout / 4
-	statusInterval = time.Second
-	freshFor       = 3 * time.Second
-	durableEvery   = 700 * time.Millisecond
-	fencePatience  = 200 * time.Millisecond
-	guardGrace     = 50 * time.Millisecond
-	hungPatience   = 2 * time.Second
+	loopInterval    = electionTimeout / 4
+	statusInterval  = time.Second
+	freshFor        = 3 * time.Second
+	durableEvery    = 700 * time.Millisecond
+	durablePatience = 5 * time.Second
+	hungPatience    = 2 * time.Second
 )
 
 func newGlue(n *Node, s *sqlWorld) *glue {
@@ -195,7 +194,7 @@ func (g *glue) look() {
 	g.lead.NoteLease(time.Duration(g.n.LeaseUntil()))
 	v := g.view()
 	g.looks++
-	this, next := g.looks, ha.NextLook(v, g.tellGuard(v.Raft.LeaseUntil), loopInterval)
+	this, next := g.looks, ha.NextLook(v, g.lives.TellGuard(v.Raft.LeaseUntil+g.lead.Grace()), loopInterval)
 	if g.sql.broken("S10look") {
 		next = loopInterval
 	}
@@ -284,7 +283,7 @@ func (g *glue) act(a ha.Action) {
 	case ha.Seed:
 		g.spawn("seed", g.seedServer)
 	case ha.Promote:
-		g.serve("promote", func(k *task) { g.promote(k, l, a.Term) })
+		g.serve("promote", func(k *task) { _, _ = g.leader(l, a.Term).Promote(k.ctx()) })
 	case ha.Fence:
 		g.fence(a.Reason)
 	case ha.Restart:

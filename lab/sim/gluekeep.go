@@ -193,6 +193,9 @@ type guardTimer struct {
 	asked bool
 }
 
+// Guard implements lifecycle.Host.
+func (g *glue) Guard(until time.Duration) { g.guard.set(g, until) }
+
 // set is guard.Until.
 func (t *guardTimer) set(g *glue, until time.Duration) {
 	t.until = until
@@ -222,33 +225,6 @@ func (t *guardTimer) wait(g *glue) {
 			g.noticeDeath()
 		}
 	})
-}
-
-// tellGuard is node.tellGuard.
-func (g *glue) tellGuard(lease time.Duration) (until time.Duration) {
-	s := g.lives.Status()
-	until, told := s.GuardUntil(g.now(), lease+g.lead.Grace())
-	if told {
-		g.guard.set(g, until)
-	}
-	return until
-}
-
-// guardStep is node.guardStepLocked.
-func (g *glue) guardStep(limit time.Duration) {
-	if limit == 0 {
-		g.lives.Change(func(s *lifecycle.Status) { s.BeginStep(0) })
-		g.guard.set(g, 0)
-		return
-	}
-	var until time.Duration
-	proven := g.lead.Lease(time.Duration(g.n.LeaseUntil())) + g.lead.Grace()
-	g.lives.Change(func(s *lifecycle.Status) {
-		s.BeginStep(g.now() + limit + guardGrace)
-		until = s.StepEnd(proven)
-	})
-	g.guard.set(g, until)
-	g.wakeLoop()
 }
 
 // Finish implements Top.

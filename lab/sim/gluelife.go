@@ -19,7 +19,7 @@ func (g *glue) startServer(k *task) {
 		g.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, "") })
 		return
 	}
-	g.guard.set(g, 0)
+	g.lives.GuardStep(0, 0)
 	g.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
 	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, l.Incarnation, g.srv.Executed())
 	g.said = true
@@ -210,18 +210,14 @@ func (g *glue) feedEntry(term uint64, data []byte) error {
 
 // feedFailed is node.feedFailed: the log was purged below what mysqld needs, or has rotted.
 func (g *glue) feedFailed(err error) {
-	g.said = true
-	switch s := g.lives.Status(); {
-	case s.Follows():
+	if s := g.lives.Status(); s.Follows() || s.Phase() == ha.PhasePromoting {
 		g.feed.on = false
-		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
-	case s.Phase() == ha.PhasePromoting:
-		g.lives.Change((*lifecycle.Status).PromotionFailed)
-		g.feed.on = false
-		g.fence("promotion failed: the feed: " + err.Error())
-	default: // mysqld's receiver connects again
+	} else { // mysqld's receiver connects again
 		g.n.in(time.Second, g.feedSoon)
 	}
+	leaderHost{g}.Fence("promotion failed: the feed: "+err.Error(),
+		func(s *lifecycle.Status) bool { return s.FeedFailed(err) })
+	g.said = true
 	g.wakeLoop()
 }
 

@@ -7,8 +7,6 @@ import (
 	"trireme/internal/node/lifecycle"
 )
 
-const stopPatience = 5 * time.Second
-
 // stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is
 // started again after d.
 func (g *glue) stopPolitely(d time.Duration) {
@@ -18,13 +16,17 @@ func (g *glue) stopPolitely(d time.Duration) {
 	leaderHost{g}.Change((*lifecycle.Status).BeginStop)
 	life := g.n.life
 	g.spawn("stop", func(k *task) {
-		_ = k.until(stopPatience, "stopping", func() bool { // then it stops all the same
-			v := g.view()
-			busy := v.Serving.Phase != ha.PhaseNone || v.Server.State == ha.ServerStarting || v.Server.State == ha.ServerJudging
-			movable := len(ha.Candidates(v)) > 0
-			return v.Serving.Phase == ha.PhaseOpen && !movable || !busy && !(v.Raft.IsLeader && movable)
-		})
-		g.stopServer(k)
+		if g.lives.StepDown(k.ctx(), g.view) != nil {
+			return
+		}
+		if g.sql.broken("S4stop") && g.srv.Running() {
+			g.srv.Disconnect()
+			g.srv.Shutdown()
+			g.proc.dead = true
+			g.sql.drain(g)
+		} else {
+			g.lives.Stop(k.ctx(), leaderHost{g})
+		}
 		g.w.At(0, func() {
 			if g.n.life == life {
 				g.n.kill()
@@ -38,40 +40,6 @@ func (g *glue) stopPolitely(d time.Duration) {
 func (g *glue) stopping() bool {
 	s := g.lives.Status()
 	return s.Stopping()
-}
-
-// stopServer is node.stopServer: it shuts mysqld down cleanly only if no session waits for an acknowledgement (S4).
-func (g *glue) stopServer(k *task) {
-	s := g.lives.Status()
-	l, serving := s.Life(), s.Phase() != ha.PhaseNone
-	if serving {
-		g.lives.Change((*lifecycle.Status).Stop)
-		g.guardStep(lifecycle.DrainPatience)
-	}
-	switch {
-	case l == nil:
-		return
-	case g.sql.broken("S4stop"):
-		g.srv.Disconnect()
-		g.srv.Shutdown()
-		g.proc.dead = true
-		g.sql.drain(g)
-		return
-	}
-	var err error
-	if serving {
-		err = l.Close(k.within(lifecycle.DrainPatience))
-	}
-	if err == nil {
-		g.guardStep(0)
-		err = l.StopPolitely(k.within(stopPatience))
-	}
-	if err != nil {
-		g.w.Tracef("%d: mysqld is killed: %v", g.n.ID, err)
-		g.killServer(false)
-		return
-	}
-	g.w.Tracef("%d: mysqld was shut down", g.n.ID)
 }
 
 // reinit is an operator's word that a node's data may be thrown away (node.reinitHere).

@@ -108,8 +108,6 @@ func (s *sqlWorld) broken(rule string) bool {
 		return mutant.S1
 	case "S3":
 		return mutant.S3
-	case "S4":
-		return mutant.S4
 	case "S5":
 		return mutant.S5
 	case "S7":

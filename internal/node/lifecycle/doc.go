@@ -10,7 +10,9 @@
 // Three pictures say who may go where: Server how far recovery has come, Serving what is served in which term, and
 // writes (of a life) whether writes are open. Lives guards the first two with its lock, and shows them as Status.
 //
-// What a member does next is decided by who calls: Host. A Life knows nothing of terms and of leadership.
+// What a member does next is decided by who calls: Host. A Life knows nothing of terms. A Leader is a life in one: its
+// promotion is a list of steps (S6). A fence ends serving whatever is under way, and the guard is told of each step how
+// long it may take (S10).
 //
 // The simulation of whole nodes (lab/sim) runs this package as it is: waits go through run.Exec, and mysqld, its
 // process and the stream of its binary log are ports.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
 	"trireme/internal/mysql/mysqld"
 )
@@ -31,8 +32,20 @@ type LeaderHost interface {
 	Opened(l *Life, term uint64, from ha.Phase) error
 	// Change is Lives.Change, in step with all else that the member knows. Others hear of it soon.
 	Change(f func(*Status))
-	// FenceHandover begins a fence if l hands over still.
-	FenceHandover(l *Life, reason string)
+	// Fence begins a fence if stands says so, which may change the status in the same step.
+	Fence(reason string, stands func(*Status) bool)
+	// EndServer kills the process of l. When it returns the status says so.
+	EndServer(l *Life)
+	// GuardStep is Lives.GuardStep, as long as this member can prove that it leads.
+	GuardStep(limit time.Duration)
+	// Carry carries the stream of l's binary log to Raft, in a term, until one of them or the member ends.
+	Carry(l *Life, src Stream, term uint64, ended func())
+	// TransactionRefuse is the setting of that name.
+	TransactionRefuse() config.Bytes
+	// Routes has routers look where they lead.
+	Routes()
+	// DropAddresses releases the virtual addresses.
+	DropAddresses()
 }
 
 // Leader is of a life that runs.
@@ -102,7 +115,7 @@ func (l *Leader) Reopen(ctx context.Context) error {
 	err := l.Open(ctx, ha.PhaseHandover)
 	if err != nil {
 		err = fmt.Errorf("opening writes again: %w", err)
-		l.host.FenceHandover(l.life, err.Error())
+		l.host.Fence(err.Error(), func(s *Status) bool { return s.HandsOver(l.life) })
 	}
 	return err
 }

@@ -14,8 +14,9 @@ import (
 	"trireme/internal/mysql/gtid"
 )
 
-// leads is the rest of a member to a Leader.
+// leads is the rest of a member to a Leader. Methods that a test does not need are nil's.
 type leads struct {
+	LeaderHost
 	m        *member
 	noLease  error
 	leased   func() // while the lease is waited for
@@ -43,11 +44,20 @@ func (h *leads) Opened(*Life, uint64, ha.Phase) error {
 
 func (h *leads) Change(f func(*Status)) { h.m.lives.Change(f) }
 
-func (h *leads) FenceHandover(l *Life, reason string) {
-	if s := h.m.lives.Status(); s.HandsOver(l) {
-		h.m.lives.Change((*Status).Fence)
+func (h *leads) Fence(reason string, stands func(*Status) bool) {
+	yes := false
+	h.m.lives.Change(func(s *Status) { yes = stands(s) })
+	if yes {
+		h.m.lives.BeginFence()
 		h.fenced = reason
 	}
+}
+
+func (h *leads) EndServer(*Life) { h.m.calls = append(h.m.calls, "end") }
+func (h *leads) DropAddresses()  { h.m.calls = append(h.m.calls, "drop addresses") }
+func (h *leads) Routes()         { h.m.calls = append(h.m.calls, "routes") }
+func (h *leads) GuardStep(limit time.Duration) {
+	h.m.lives.GuardStep(limit, realTime.Now()+time.Hour)
 }
 
 // leader is a life that takes writes in term 5.

@@ -31,6 +31,7 @@ type member struct {
 	applied  uint64   // what Executed answers
 	lost     int
 	released int
+	guarded  time.Duration // what the guard was told
 	why      string
 	process  Process
 	stream   Stream // the next; nil: one that cannot begin
@@ -90,6 +91,7 @@ func (m *member) Remember(change func(*State)) error {
 }
 func (m *member) Executed(*Life, gtid.Set) (uint64, error) { return m.applied, nil }
 func (m *member) LostXA(*Life, LostXA, uint64, gtid.Set)   { m.lost++ }
+func (m *member) Guard(until time.Duration)                { m.guarded = until }
 func (m *member) ReleaseSlowed()                           { m.released++ }
 func (m *member) WhyUnacknowledged() string                { return m.why }
 
@@ -305,10 +307,6 @@ func (p starting) MySQL() MySQL                        { return p.m.mysql }
 func (p starting) Certificate() []byte                 { return nil }
 func (p starting) Pid() int                            { return 1 }
 func (p starting) LoggedGTIDs() (s gtid.Set)           { return s }
-func (p starting) Kill() error {
-	p.m.calls = append(p.m.calls, "kill")
-	return nil
-}
 
 // TestStartAtTheEnd: a mysqld that has come up when the daemon is about to end does not outlive it.
 func TestStartAtTheEnd(t *testing.T) {

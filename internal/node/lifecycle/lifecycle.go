@@ -60,6 +60,8 @@ type Memory interface {
 // Raft is what a life asks of consensus.Node.
 type Raft interface {
 	ReadIndex(ctx context.Context) (uint64, error)
+	// ProposeInTerm returns the index of what was proposed, or why it is in no log (S7).
+	ProposeInTerm(ctx context.Context, term uint64, data []byte) (index uint64, err error)
 }
 
 // Feed gives mysqld what is committed.
@@ -92,6 +94,8 @@ type Host interface {
 	ReleaseSlowed()
 	// WhyUnacknowledged says what the oldest commits wait for; empty: none waits.
 	WhyUnacknowledged() string
+	// Guard has the guard kill mysqld at a moment, unless it is told again before; 0: it serves nothing and may live.
+	Guard(until time.Duration)
 	// Dying is told that the process of a life is ending.
 	Dying(l *Life)
 	// Fail ends the node: it is not safe to go on.

@@ -48,6 +48,20 @@ func (s *Status) LeadsIn(term uint64) bool {
 	return s.term == term && s.phase != ha.PhaseFencing && s.phase != ha.PhaseNone
 }
 
+// FeedFailed: what ends the feed permanently has happened. It says whether a fence has to follow, of a promotion that
+// waits for what never comes. The log may have been purged below what mysqld needs: how far it lags is for a new
+// judgement to say. Or it has rotted, and this member is out of service as long as it has.
+func (s *Status) FeedFailed(err error) (fences bool) {
+	switch {
+	case s.Follows():
+		s.Unjudged(err.Error())
+	case s.phase == ha.PhasePromoting:
+		s.PromotionFailed()
+		return true
+	}
+	return false
+}
+
 // Status is mysqld as it is now.
 func (s *Lives) Status() Status {
 	s.mu.Lock()

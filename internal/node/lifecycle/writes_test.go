@@ -229,6 +229,11 @@ func (p fakeProcess) StopPolitely(context.Context) error {
 	return nil
 }
 
+func (p fakeProcess) Kill() error {
+	p.m.calls = append(p.m.calls, "kill")
+	return nil
+}
+
 // super_read_only stops neither REPAIR TABLE nor XA COMMIT. What a client logged between the last look at who waits and
 // the shutdown would be released by that, and no other node would have it: so no client may be able to.
 func TestPoliteStopTurnsClientsAway(t *testing.T) {
