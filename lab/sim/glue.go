@@ -164,6 +164,9 @@ func (g *glue) Snapshot(snap *raftpb.Snapshot) {
 	g.wakeLoop()
 }
 
+// CampaignDelay implements Top.
+func (g *glue) CampaignDelay(lost uint64) time.Duration { return g.lead.CampaignDelay(lost) }
+
 // State implements Top (node.softStateLocked).
 func (g *glue) State(s consensus.State) {
 	if s.Role == consensus.Leader && (g.raft.Role != consensus.Leader || g.raft.Term != s.Term) {
@@ -193,6 +196,7 @@ func (g *glue) look() {
 	g.tickAcks()
 	g.lead.NoteLease(time.Duration(g.n.LeaseUntil()))
 	v := g.view()
+	g.lead.Saw(v)
 	g.looks++
 	this, next := g.looks, ha.NextLook(v, g.lives.TellGuard(v.Raft.LeaseUntil+g.lead.Grace()), loopInterval)
 	if g.sql.broken("S10look") {

@@ -66,6 +66,17 @@ func (p *plain) Crash(bool)                   { p.pending = nil }
 func (p *plain) PurgeBelow() uint64           { return p.applied }
 func (p *plain) MayChange(_, _ []uint64) bool { return true }
 
+// CampaignDelay lets the lower ids go first.
+func (p *plain) CampaignDelay(lost uint64) time.Duration {
+	place := 0
+	for _, id := range p.n.status.Voters {
+		if id < p.n.ID && id != lost {
+			place++
+		}
+	}
+	return time.Duration(place) * heartbeatTicks * tickInterval
+}
+
 // Finish: every member has everything that was acknowledged.
 func (p *plain) Finish() {
 	for _, at := range p.n.w.load.acked {

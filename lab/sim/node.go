@@ -24,6 +24,8 @@ type Top interface {
 	Snapshot(snap *raftpb.Snapshot)
 	// Matched tells what a leader knows of the voters' logs, as consensus.Config.OnMatch.
 	Matched(m consensus.Matches)
+	// CampaignDelay is consensus.Config.CampaignDelay.
+	CampaignDelay(lost uint64) time.Duration
 	// State tells of a change of role, term or leader.
 	State(s consensus.State)
 	// Asked tells that the leader of a term asks this node to take over.
@@ -186,7 +188,7 @@ func (n *Node) open() (err error) {
 		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: 64 << 10,
 		MaxApplyingBytes: 16 << 10, OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState,
 		OnMatch: n.top.Matched,
-		OnFatal: func(error) {}, CampaignDelay: n.campaignDelay, Clock: n.Clock,
+		OnFatal: func(error) {}, CampaignDelay: n.top.CampaignDelay, Clock: n.Clock,
 	}
 	life := n.life
 	n.st, err = consensus.OpenStepper(cfg, peers, consensus.StepperOptions{
@@ -203,17 +205,6 @@ func mix(a, b, c uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// campaignDelay lets the lower ids go first, as the candidates' order does.
-func (n *Node) campaignDelay(lost uint64) time.Duration {
-	place := 0
-	for _, id := range n.status.Voters {
-		if id < n.ID && id != lost {
-			place++
-		}
-	}
-	return time.Duration(place) * heartbeatTicks * tickInterval
 }
 
 // failedStart judges why a daemon did not start.
