@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -111,14 +110,6 @@ func (n *Node) unreachedLocked(name string) string {
 // findMember finds a member by name, for a request.
 func (n *Node) findMember(name string) (config.Member, error) {
 	return membership.Of(n.Settings(), name)
-}
-
-func reasonsText(rs []ha.Reason) string {
-	texts := make([]string, len(rs))
-	for i, r := range rs {
-		texts[i] = r.Text
-	}
-	return strings.Join(texts, "; ")
 }
 
 // forecast is what the loss of the leader would mean now.

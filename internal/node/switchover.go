@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"trireme/internal/api"
@@ -34,7 +33,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, _ uint64, r leadership.Appl
 // Switchover implements api.Backend.
 func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 	v := n.view()
-	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: n.candidates(v),
+	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: leadership.Candidates(v),
 		OpenTransactions: []api.OpenTransaction{}}
 	wait := api.DefaultTrxWait
 	if req.OpenTrxWait != nil {
@@ -48,7 +47,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 			req.IfTerm).
 			With("see `trireme status`; nothing is changed")
 	}
-	to, err := n.chooseTarget(v, req.To)
+	to, err := n.leadership.ChooseTarget(v, req.To)
 	if req.DryRun {
 		return n.dryRun(ctx, v, to, err, res)
 	}
@@ -129,64 +128,6 @@ func (n *Node) usualGap() time.Duration {
 		return firstGap
 	}
 	return time.Duration(gap * float64(time.Millisecond))
-}
-
-// chooseTarget checks an operator's wish before anything happens.
-func (n *Node) chooseTarget(v ha.View, name string) (uint64, error) {
-	if v.Serving.Phase == ha.PhaseHandover {
-		return 0, leadership.UnderWay()
-	}
-	if v.Serving.Phase != ha.PhaseOpen {
-		return 0, api.Errorf(api.KindNoLeader, "%s is not a leader with open writes", n.id.Name).
-			With("wait until `trireme status` shows a healthy leader")
-	}
-	if name == "" {
-		for _, p := range ha.Candidates(v) {
-			if len(ha.WhyNotSwitchover(v, p.ID)) == 0 {
-				return p.ID, nil
-			}
-		}
-		return 0, api.Errorf(api.KindCannotLead, "no other node can take over: %s", n.allReasons(v)).
-			With("`trireme why-not NODE` shows it as it is now")
-	}
-	m, err := n.findMember(name)
-	if err != nil {
-		return 0, err
-	}
-	if m.ID == n.id.ID {
-		return 0, api.Errorf(api.KindAlready, "%s is the leader already", name)
-	}
-	if rs := ha.WhyNotSwitchover(v, m.ID); len(rs) > 0 {
-		return 0, api.Errorf(api.KindCannotLead, "%s cannot take over: %s", name, reasonsText(rs)).
-			With("`trireme why-not %s` shows it as it is now", name)
-	}
-	return m.ID, nil
-}
-
-// allReasons says of every other member why it cannot take over.
-func (n *Node) allReasons(v ha.View) string {
-	var texts []string
-	for _, p := range v.Peers {
-		texts = append(texts, p.Name+": "+reasonsText(ha.WhyNotSwitchover(v, p.ID)))
-	}
-	if len(texts) == 0 {
-		return "there is none"
-	}
-	return strings.Join(texts, "; ")
-}
-
-// candidates weighs every other member, for people.
-func (n *Node) candidates(v ha.View) []api.Candidate {
-	var out []api.Candidate
-	for _, p := range v.Peers {
-		why := reasonsText(ha.WhyNotSwitchover(v, p.ID))
-		c := api.Candidate{Name: p.Name, Eligible: why == "", Reason: why}
-		if why == "" {
-			c.Reason = fmt.Sprintf("weight %d, %d entries to apply", p.Weight, v.Raft.Commit-min(p.Applied, v.Raft.Commit))
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // awaitOpen waits until another node says that its writes are open; it returns its term and when that was known here.

@@ -40,12 +40,13 @@ func (g *glue) answers() transport.Answers {
 	}
 }
 
-// Raft and the next ones implement leadership.Host. Members have no names here.
+// Raft and the next ones implement leadership.Host. A member's name is made of its id.
 func (h leadershipHost) Raft() leadership.Raft       { return leadershipRaft(h) }
 func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h) }
 func (h leadershipHost) Settings() *config.Cluster   { return &config.Cluster{} }
 func (h leadershipHost) Member(name string) (m config.Member, err error) {
-	return m, fmt.Errorf("no member is named %s", name)
+	_, err = fmt.Sscanf(name, "n%d", &m.ID)
+	return m, err
 }
 func (h leadershipHost) View() ha.View          { return h.g.view() }
 func (h leadershipHost) CheckTerm(uint64) error { return nil }
@@ -121,20 +122,24 @@ func (s handingOver) Retire(ctx context.Context) error {
 // reopenPatience is that of package node.
 const reopenPatience = 7 * time.Second
 
-// switchover is an operator's, as node.Switchover takes it: to one of the nodes that could take over.
-func (g *glue) switchover() {
-	v := g.view()
-	var able []uint64
-	for _, p := range ha.Candidates(v) {
-		if len(ha.WhyNotSwitchover(v, p.ID)) == 0 {
-			able = append(able, p.ID)
-		}
+// wished draws what an operator says of the member that is to lead; empty: nothing.
+func (s *sqlWorld) wished(rnd *rand.Rand) string {
+	if rnd.IntN(2) == 0 {
+		return ""
 	}
-	if v.Serving.Phase != ha.PhaseOpen || len(able) == 0 {
+	return fmt.Sprint("n", s.glues[rnd.IntN(len(s.glues))].n.ID)
+}
+
+// switchover is an operator's, as node.Switchover takes it.
+func (g *glue) switchover(to string) {
+	v := g.view()
+	target, err := g.lead.ChooseTarget(v, to)
+	if err != nil {
+		g.w.Tracef("%d: no switchover to %q: %v", g.n.ID, to, err)
 		return
 	}
 	wait := time.Duration(g.w.rnd.IntN(2)) * api.DefaultTrxWait
-	r := g.lead.Ask(able[g.w.rnd.IntN(len(able))], v.Raft.Term, "", wait)
+	r := g.lead.Ask(target, v.Raft.Term, "", wait)
 	if r == nil {
 		return
 	}
@@ -155,8 +160,9 @@ func (s *sqlWorld) failover(rnd *rand.Rand) {
 		return
 	}
 	s.w.count(cDeposed)
+	to := s.wished(rnd)
 	g.spawn("failover", func(k *task) {
-		res, err := g.lead.Failover(k.ctx(), api.FailoverRequest{Force: true})
+		res, err := g.lead.Failover(k.ctx(), api.FailoverRequest{To: to, Force: true})
 		s.w.Tracef("%d: a failover is forced: %+v, %v", g.n.ID, res, err)
 		if err == nil {
 			s.counts.forced++

@@ -222,7 +222,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		case rnd.IntN(4) == 0:
 			s.failover(rnd)
 		case o != nil && o.up && !o.n.paused: // it is the leader that is asked
-			o.switchover()
+			o.switchover(s.wished(rnd))
 		}
 	case qLoseData:
 		s.loseData(g)
