@@ -41,6 +41,8 @@ mutant_s11      | ./lab/sim                  | TestSQLCampaign                  
 mutant_s12      | ./internal/core/dump       | TestSourceReconnectsAfterAnError   | short
 mutant_s12      | ./lab/sim                  | TestSQLCampaign                    |
 mutant_s13      | ./internal/core/consensus  | TestPanicIsFatal                   | short
+mutant_reopen   | ./internal/node/leadership | TestSwitchover$                    | short
+mutant_reopen   | ./lab/sim                  | TestSQLCampaign                    |
 '
 
 servers= write= short= only=
@@ -95,16 +97,25 @@ where() {
 
 # rule TAG: its name in the code.
 rule() {
-  local rule=S${1#mutant_s}
+  local rule=${1#mutant_}
+  rule=${rule^}
   echo "${rule/judge/Judge}"
+}
+
+# broken TAG: how the simulation names what is broken.
+broken() {
+  case $1 in
+    mutant_reopen) echo liveness ;;
+    *) echo "[A-Z]" ;;
+  esac
 }
 
 # row TAG PACKAGE OUTCOME SECONDS: a line of the table.
 row() {
-  local rule=${1#mutant_s} where
-  where=$(where "$1" "$2")
+  local rule where
+  rule=$(rule "$1") where=$(where "$1" "$2")
   printf '%-16s %8s  %s\n' "$1" "$4" "$3"
-  table+="| S${rule/judge/} | $(what "$1") | $where | $3 | $4 |"$'\n'
+  table+="| ${rule/Judge/} | $(what "$1") | $where | $3 | $4 |"$'\n'
 }
 
 # attempt N TAG PACKAGE TESTS: a mutation. Files N.outcome and N.seconds are the cells of its row; N.fatal is there if it could not be tried.
@@ -120,7 +131,7 @@ attempt() {
   if run "$tag" "$pkg" "$tests" >"$n.out" 2>&1; then
     outcome="**nothing** ($outcome passes)"
     : >"$n.missed"
-  elif ! noticed "$n.out" || [[ $pkg == ./lab/sim ]] && ! grep -qE 'seed [0-9]+: [A-Z]' "$n.out"; then
+  elif ! noticed "$n.out" || [[ $pkg == ./lab/sim ]] && ! grep -qE "seed [0-9]+: $(broken "$tag")" "$n.out"; then
     { echo "$tag: $pkg was not tested:"; cat "$n.out"; } >"$n.fatal"
     return
   fi
@@ -160,8 +171,9 @@ for n in "${!tags[@]}"; do
   [[ ! -e $scratch/$n.missed ]] || missed=1
 done
 
-for file in internal/base/mutant/s*.go; do
+for file in internal/base/mutant/*.go; do
   tag=mutant_$(basename "$file" .go)
+  [[ $tag != mutant_mutant && $tag != mutant_none ]] || continue
   grep -q "^$tag " <<<"$catchers" || { echo "$tag: nothing is said to catch it" >&2; missed=1; }
 done
 
@@ -173,6 +185,7 @@ Would the tests notice if a rule of [GUARANTEES.md](../GUARANTEES.md) were broke
 (\`internal/base/mutant\`, a build tag each), and the cheapest tests that must notice are run: they pass on the unchanged code and fail with the
 mutation. *The simulation's copy* is its glue, which replaces the daemon above consensus, but for packages lifecycle, ackpath and leadership, and breaks the rule in the same way. Such a row shows
 that the simulation's checks notice, not that tests of the daemon's own code do. All other rows break the code that the daemon runs.
+*Reopen* is a step of a switchover, without which nobody could write any more.
 
 This page is written by
 

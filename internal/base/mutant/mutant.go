@@ -1,5 +1,6 @@
 // Package mutant breaks the rules of docs/GUARANTEES.md one at a time, to show that the tests would notice. Each rule
-// is broken at one place in the code, the one where it hurts most, and only in a program that was built for it:
+// is broken at one place in the code, the one where it hurts most, and only in a program that was built for it. The
+// same is done to a step of a switchover, without which nobody can write:
 //
 //	go test -tags mutant_s2 ./internal/core/consensus     # must fail
 //
@@ -23,4 +24,5 @@ const (
 	S11     = broken == "S11"     // mysqld is judged by what the node happens to know, without a read index
 	S12     = broken == "S12"     // a resumed stream hands out again what it had handed out
 	S13     = broken == "S13"     // a broken invariant stops raft, and the node goes on
+	Reopen  = broken == "Reopen"  // a switchover that failed leaves writes closed
 )

@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/mutant"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
 	"trireme/internal/mysql/mysqld"
@@ -125,7 +126,9 @@ func (a *Attempt) Switchover(ctx context.Context, s Serving) {
 	l.mu.Unlock()
 	l.log.Warn("switchover failed", "to", to, "term", a.Term, "err", err)
 	l.host.Record(eventNoSwitchover, "", fmt.Sprintf("the switchover to %s failed: %v", to, err))
-	err = s.Reopen(ctx)
+	if !mutant.Reopen {
+		err = s.Reopen(ctx)
+	}
 	if moved {
 		return
 	}

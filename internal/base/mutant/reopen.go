@@ -1,0 +1,5 @@
+//go:build mutant_reopen
+
+package mutant
+
+const broken = "Reopen"
