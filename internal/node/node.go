@@ -306,8 +306,7 @@ func (n *Node) serverViewLocked() ha.Server {
 	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
 		n.delayedLocked()
 	v.Stalled = n.stalledLocked() > 0
-	v.SteppingDown = s.Phase() == ha.PhaseFencing || s.Phase() == ha.PhaseHandover && s.Drained() &&
-		n.raft.Role != consensus.Leader
+	v.SteppingDown = s.SteppingDown(n.raft.Role == consensus.Leader)
 	return v
 }
 

@@ -226,15 +226,11 @@ func (g *glue) view() ha.View {
 		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
 			LeaseUntil: lease, Transferee: st.Transferee, Since: g.since,
 			Unsettled: st.Role == consensus.Leader && g.acks.Settled() != st.Term, Voters: len(st.Voters)},
-		Server: s.Server.View(), Serving: s.Serving.View(),
+		Server: g.server(), Serving: s.Serving.View(),
 		Stopping: s.Stopping(), Voter: slices.Contains(st.Voters, g.n.ID),
 		LastOpen: uint64(g.led.NewestBarrier().Node),
 	}
 	g.lead.Show(&v)
-	v.Server.Applied = g.applied
-	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
-		v.Server.Stuck, v.Server.StuckSince = "mysqld does not answer", g.hungAt
-	}
 	if s.TakesWrites() && s.Term() == st.Term {
 		v.Open = g.n.ID
 	}
@@ -248,6 +244,23 @@ func (g *glue) view() ha.View {
 		}
 	}
 	return v
+}
+
+// server is node.serverViewLocked.
+func (g *glue) server() ha.Server {
+	s := g.lives.Status()
+	v := s.Server.View()
+	v.Applied, v.SteppingDown = g.applied, s.SteppingDown(g.raft.Role == consensus.Leader)
+	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
+		v.Stuck, v.StuckSince = "mysqld does not answer", g.hungAt
+	}
+	return v
+}
+
+// fit is node.readyLocked.
+func (g *glue) fit() bool {
+	_, fit := ha.Unready(g.server(), "", g.stopping(), g.now())
+	return fit
 }
 
 // members are the ids of everybody in the configuration.

@@ -43,7 +43,7 @@ func (g *glue) PurgeBelow() uint64 {
 	for _, id := range members(&st) {
 		k := ledger.LogRetainer{ID: id, Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
-			k.Live, k.Ready, k.Keep = true, g.ready(), g.lives.KeepFrom()
+			k.Live, k.Ready, k.Keep = true, g.fit(), g.lives.KeepFrom()
 			if g.logger {
 				k.Keep = st.Commit
 			}
@@ -67,7 +67,7 @@ func (g *glue) MayChange(in, out []uint64) bool {
 	for _, id := range members(&st) {
 		s := ledger.CensusNode{Voter: slices.Contains(st.Voters, id), Data: !g.sql.isLogger(id)}
 		if p := g.peers[id]; id == g.n.ID {
-			s.Live, s.Ready = true, g.ready()
+			s.Live, s.Ready = true, g.fit()
 		} else if p != nil && g.fresh(p) {
 			s.Live, s.Ready = true, p.status.ready
 		}

@@ -54,7 +54,7 @@ func (g *glue) fresh(p *peerState) bool { return g.now() < p.at+freshFor }
 
 func (g *glue) broadcast() {
 	st := g.n.Status()
-	s := status{ready: g.ready() && !g.hung, applied: g.applied, keep: g.lives.KeepFrom()}
+	s := status{ready: g.fit(), applied: g.applied, keep: g.lives.KeepFrom()}
 	if g.logger {
 		s.keep = st.Commit
 	}

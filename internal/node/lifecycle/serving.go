@@ -40,6 +40,12 @@ func (s *Serving) View() ha.Serving {
 	return ha.Serving{Phase: s.phase, Term: s.term, Drained: s.drained}
 }
 
+// SteppingDown says whether mysqld has stopped taking writes, by a switchover or a fence, and is being made a follower.
+// leads: this member is the leader still.
+func (s *Serving) SteppingDown(leads bool) bool {
+	return s.phase == ha.PhaseFencing || s.phase == ha.PhaseHandover && s.drained && !leads
+}
+
 // TakesWrites says whether mysqld is open for writes: a switchover that is under way may not have closed them yet.
 func (s *Serving) TakesWrites() bool {
 	return s.phase == ha.PhaseOpen || s.phase == ha.PhaseHandover && !s.closing
