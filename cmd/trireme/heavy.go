@@ -7,14 +7,9 @@ import (
 	"trireme/internal/api"
 )
 
-// heavyLines say what is under way that followers will be busy with, and whether commits are slowed.
+// heavyLines say what is under way that followers will be busy with.
 func heavyLines(v api.ClusterView) []string {
 	var out []string
-	if f := v.Flow; f != nil && f.DelaySeconds > 0 {
-		out = append(out,
-			fmt.Sprintf("commits are slowed by %s each: %s needs %.1f s for what it has still to apply, lag_objective is %v",
-				millis(f.DelaySeconds), f.Node, f.BacklogSeconds, seconds(f.ObjectiveSeconds)))
-	}
 	for _, m := range v.Members {
 		if m.Name != v.Leader {
 			continue
@@ -40,5 +35,3 @@ func heavyText(h api.HeavyView) string {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func millis(s float64) string { return fmt.Sprintf("%.0f ms", 1000*s) }

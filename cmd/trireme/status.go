@@ -170,9 +170,13 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 		fmt.Fprintf(w, "%s since %s, %s: NO AUTOMATIC FAILOVER; `trireme resume` ends it\n", p.bad("PAUSED"),
 			clock(v.Pause.Since), pauseEnd(v.Pause))
 	}
-	texts := slices.Concat(doubtLines(v), fullDisks(v), []string{failoverText(v.Failover)}, blockedLines(v), heavyLines(v),
-		ruleLines(v))
-	for _, text := range texts {
+	problems := dashboard.Problems(v, "above")
+	for _, problem := range problems {
+		if problem.Line != "" {
+			say(problem.Line)
+		}
+	}
+	for _, text := range slices.Concat([]string{failoverText(v.Failover)}, heavyLines(v), ruleLines(v)) {
 		say(text)
 	}
 	fmt.Fprintln(w)
@@ -203,11 +207,11 @@ func printStatus(w io.Writer, p palette, v api.ClusterView) {
 	if old := dashboard.BackupProblems(v.Backup); len(old) > 0 {
 		say("WARNING: the backup is old: " + strings.Join(old, "; "))
 	}
-	for i, step := range dashboard.NextSteps(v, "above") {
+	for i, step := range dashboard.Steps(problems) {
 		if i == 0 {
 			fmt.Fprintf(w, "\n%s (sections of ops/alerts.md in the documentation)\n", p.strong("What to do"))
 		}
-		for _, line := range cli.Wrap("* "+step.Do+" ("+step.Alert+")", width) {
+		for _, line := range cli.Wrap("* "+step.Do+" ("+step.Docs+")", width) {
 			fmt.Fprintln(w, line)
 		}
 	}
@@ -219,38 +223,6 @@ func noLeader(v api.ClusterView) string {
 		return "NO LEADER KNOWN: " + v.Doubt
 	}
 	return "NO LEADER: " + v.WritesWait()
-}
-
-// doubtLines says why the rest may not be so.
-func doubtLines(v api.ClusterView) []string {
-	switch {
-	case v.Doubt == "":
-		return nil
-	case v.Leader == "":
-		return []string{"UNKNOWN: what is shown of other nodes is what " + v.SeenBy + " last heard of them"}
-	}
-	return []string{"UNKNOWN: " + v.Doubt + "; what is shown of other nodes is what was last heard of them"}
-}
-
-// fullDisks says whose disk is full.
-func fullDisks(v api.ClusterView) []string {
-	var out []string
-	for _, m := range v.Members {
-		if text := m.FullDisk(); text != "" {
-			out = append(out, "DISK FULL: "+text)
-		}
-	}
-	return out
-}
-
-// blockedLines tells of an entry that no node could apply.
-func blockedLines(v api.ClusterView) []string {
-	b := v.Blocked
-	if b == nil {
-		return nil
-	}
-	return []string{fmt.Sprintf("BLOCKED at entry %d, %s (%s): %s could not apply it, error %d: %s; %s; %s.", b.Index,
-		b.GTID, b.Entry, strings.Join(b.Nodes, ", "), b.Number, strings.TrimSuffix(b.Error, "."), b.Told, b.Next)}
 }
 
 // vipTexts says who holds which virtual address.

@@ -41,14 +41,6 @@ type MemberView struct {
 	DiskFull string `json:"disk_full,omitempty"`
 }
 
-// FullDisk says whose disk is full, and which; empty: none is, as far as is known.
-func (m MemberView) FullDisk() string {
-	if m.DiskFull == "" || !m.Answers() {
-		return ""
-	}
-	return fmt.Sprintf("%s: the disk of %s is full, or nearly: make room", m.Name, m.DiskFull)
-}
-
 // Answers reports whether the node is heard of. What is told of one that does not is what it said last.
 func (m MemberView) Answers() bool { return m.State != StateDown && m.State != StateUnknown }
 

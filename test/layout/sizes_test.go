@@ -52,7 +52,6 @@ var larger = map[string]struct {
 	"lab/sim/node.go":                   {560, "see the package"},
 
 	"internal/base/config/validate.go checkRouter": {75, "a list of checks"},
-	"internal/control/dashboard/state.go alertsOf": {100, "a list of alerts"},
 	"internal/node/lifecycle/judge.go judge":       {85, "one judgement, in order (S5)"},
 	"internal/node/metrics.go newMetrics":          {135, "a list of metrics"},
 	"internal/node/run.go startParts":              {80, "the order in which the parts start"},

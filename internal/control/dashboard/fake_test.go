@@ -326,6 +326,7 @@ func troubled() *fake {
 	r1.Daemon.API = `x" onclick="alert(3)`
 	r1.Raft.LogPinned = "n3 has been away since yesterday"
 	r1.VIPs = []api.VIPView{{Address: "10.0.0.9", Problem: "another host answers for it"}}
+	r1.Warnings = []string{"virtual address 10.0.0.9 is not held: another host answers for it"} // as a node tells it
 	f.view.Members = append(f.view.Members, r1)
 	f.view.CommitRules = &api.CommitRulesView{Rules: []api.CommitRuleView{{Rule: "must_ack.n3", Suspended: true}}}
 	f.events = append(f.events, api.Event{Time: noon, Kind: "fence", Node: evil, Term: 9, Message: evil,

@@ -103,14 +103,14 @@ func TestStateInWords(t *testing.T) {
 	low := healthy()
 	st := described(t, low)
 	st.Nodes[1].Disks[0].Low = true
-	if a := alertsOf(low.view, st); len(a) != 1 ||
+	if a := alertsOf(Problems(low.view, "below"), st.Nodes); len(a) != 1 ||
 		!strings.Contains(a[0].Text, "n2: under a tenth of the disk with its log, data") {
 		t.Errorf("a full disk: %+v", a)
 	}
 	for range 50 {
 		low.view.Members[1].Warnings = append(low.view.Members[1].Warnings, "it is slow")
 	}
-	if a := alertsOf(low.view, st); len(a) != maxAlerts+1 || !strings.Contains(a[maxAlerts].Text, "39 more") {
+	if a := alertsOf(Problems(low.view, "below"), st.Nodes); len(a) != maxAlerts+1 || !strings.Contains(a[maxAlerts].Text, "39 more") {
 		t.Errorf("many alerts: %+v", a)
 	}
 	broken := healthy()

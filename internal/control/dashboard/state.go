@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,8 +15,8 @@ type state struct {
 	Term, Generation      uint64
 	Clock                 string // when this was seen
 	Paused                bool
-	Alerts                []alert
-	Steps                 []api.Step // what to do about them
+	Alerts                []Problem
+	Steps                 []Problem // those that say what to do
 	Tiles                 []tile
 	Nodes                 []nodeRow
 	Picture               picture
@@ -86,8 +85,8 @@ func describe(v api.ClusterView, here string, events []api.Event, eventsErr erro
 	st.Picture = pictureOf(v, st, s)
 	st.Clients, st.Joining, st.Busy = clientsOf(v, s, at), joinersOf(v), s.busy
 	st.Commit = pathOf(v, s)
-	st.Alerts = alertsOf(v, st)
-	st.Steps = NextSteps(v, "below")
+	problems := Problems(v, "below")
+	st.Alerts, st.Steps = alertsOf(problems, st.Nodes), Steps(problems)
 	st.Tiles = tilesOf(v, s)
 	st.Reigns = reigns(events, at)
 	st.Changes = changes(events)
@@ -206,104 +205,19 @@ func seedText(s *api.SeedView) string {
 	return fmt.Sprintf(" (from %s; %s of about %s, %s)", s.From, bytesText(s.DoneBytes), bytesText(s.TotalBytes), s.Stage)
 }
 
-// alertsOf is what is not as it should be, the worst first. It names no moment that moves, so that it is read out only
-// when it has changed.
-func alertsOf(v api.ClusterView, st *state) []alert {
-	var out []alert
-	add := func(level, word, format string, args ...any) {
-		out = append(out, alert{level, word, fmt.Sprintf(format, args...)})
-	}
-	if v.Leader == "" {
-		word, text := "No leader", v.WritesWait()
-		if v.Doubt != "" {
-			word = "No leader known"
-		}
-		add(levelLoud, word, "%s", strings.ToUpper(text[:1])+text[1:]+".")
-	}
-	if v.Doubt != "" {
-		add(levelBad, "In doubt", "%s. What is shown of other nodes is what was last heard of them.", v.Doubt)
-	}
-	down, silent := []string{}, []string{}
-	for _, m := range v.Members {
-		if text := m.FullDisk(); text != "" {
-			add(levelBad, "Disk full", "%s.", text)
-		}
-		switch {
-		case m.State == api.StateDown:
-			down = append(down, m.Name)
-		case m.State == api.StateUnknown:
-			silent = append(silent, m.Name)
-		case m.State != api.StateHealthy:
-			add(levelOf(m.State), map[string]string{levelBad: "Failed", levelWarn: "Not ready"}[levelOf(m.State)],
-				"%s is %s: %s", m.Name, m.State, cmp.Or(m.Reason, "it gives no reason"))
-		}
-	}
-	if len(down) > 0 {
-		add(levelBad, "Down", "%s: no word from %s.", strings.Join(down, ", "),
-			map[bool]string{true: "it", false: "them"}[len(down) == 1])
-	}
-	if len(silent) > 0 {
-		add(levelBad, "Silent", "%s: no word for a moment. Nothing is known of how it is now.", strings.Join(silent, ", "))
-	}
-	if v.Pause != nil {
-		end := "until an operator resumes it"
-		if v.Pause.Until != nil {
-			end = "until " + clock(*v.Pause.Until)
-		}
-		add(levelWarn, "Paused", "Automatic failover is off since %s, %s.", clock(v.Pause.Since), end)
-	}
-	if v.Leader != "" && v.Failover.To == "" {
-		add(levelWarn, "No failover", "No node could take over from %s now: %s", v.Leader, v.Failover.Problem)
-	}
-	if b := v.Blocked; b != nil {
-		add(levelBad, "Entry cannot be applied", "Entry %d, %s (%s): error %d on %s. %s; %s.", b.Index, b.GTID, b.Entry,
-			b.Number, strings.Join(b.Nodes, ", "), b.Told, b.Next)
-	}
-	if f := v.Flow; f != nil && f.DelaySeconds >= 0.1 {
-		add(levelWarn, "Commits slowed",
-			"%s needs %s for what it has still to apply: lag_objective adds %s ms to each commit.", f.Node,
-			seconds(f.BacklogSeconds), millis(f.DelaySeconds))
-	}
-	if v.Failover.HeavySeconds >= 10 {
-		add(levelWarn, "Slow failover", "%s would first apply large transactions and DDL, for about %s.", v.Failover.To,
-			seconds(v.Failover.HeavySeconds))
-	}
-	if v.CommitRules != nil {
-		for _, name := range v.CommitRules.Suspended() {
-			add(levelWarn, "Rule suspended", "OKs do not wait for the commit rule %s.", name)
-		}
-	}
-	for _, m := range v.Members {
-		if !m.Answers() {
-			continue
-		}
-		if e := m.ApplyError; e != nil && v.Blocked == nil {
-			add(levelWarn, "Not applying", "%s: error %d at entry %d (%s); %s.", m.Name, e.Number, e.Index, e.Entry, e.Next)
-		}
-		for _, w := range m.Warnings {
-			add(levelWarn, "Warning", "%s: %s", m.Name, w)
-		}
-		if m.Raft.LogPinned != "" {
-			add(levelWarn, "Log grows", "%s cannot purge its log: %s", m.Name, m.Raft.LogPinned)
-		}
-		for _, x := range m.VIPs {
-			if x.Problem != "" {
-				add(levelWarn, "Address", "%s does not hold %s: %s", m.Name, x.Address, x.Problem)
-			}
-		}
-	}
-	for _, n := range st.Nodes {
+// alertsOf are the problems that the page tells of, with those of disks.
+func alertsOf(problems []Problem, nodes []nodeRow) []Problem {
+	for _, n := range nodes {
 		for _, d := range n.Disks {
 			if d.Low {
-				add(levelWarn, "Disk", "%s: under a tenth of the disk with its %s is free.", n.Name, d.Holds)
+				problems = append(problems, Problem{kind: diskFilling,
+					Text: n.Name + ": under a tenth of the disk with its " + d.Holds + " is free."})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b alert) int {
-		return cmp.Compare(slices.Index(levels, a.Level), slices.Index(levels, b.Level))
-	})
+	out := slices.DeleteFunc(slices.Clone(problems), func(p Problem) bool { return p.Text == "" })
 	if n := len(out) - maxAlerts; n > 0 {
-		out = append(out[:maxAlerts], alert{levelWarn, "More", fmt.Sprintf("%d more are in `trireme status`.", n)})
+		out = append(out[:maxAlerts], Problem{kind: more, Text: fmt.Sprintf("%d more are in `trireme status`.", n)})
 	}
 	return out
 }
