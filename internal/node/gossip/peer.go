@@ -88,16 +88,16 @@ func (p *Peer) agedView() api.MemberView {
 	return m
 }
 
-// unknownView is a peer that has just fallen silent: what it is stays, how it does is not known.
+// unknownView is a peer that has just fallen silent: what it is stays, all else is not known.
 func (p *Peer) unknownView() api.MemberView {
-	m := p.Member
-	m.State, m.Reason, m.ReasonCode = api.StateUnknown, "it has fallen silent; "+p.Silence(), ha.Unreachable
-	m.Seed, m.VIPs, m.Heavy, m.ApplyError, m.Links, m.Warnings, m.DiskFull = nil, nil, nil, nil, nil, nil, ""
-	m.Router.Connections, m.Router.TiedSessions, m.Router.FollowedSessions = 0, nil, 0
+	m, r := p.Member, p.Member.Router
+	v := api.MemberView{Name: m.Name, Role: m.Role, State: api.StateUnknown, ReasonCode: ha.Unreachable,
+		Reason: "it has fallen silent; " + p.Silence(), Raft: m.Raft, Delay: m.Delay, Daemon: m.Daemon,
+		Router: api.RouterView{RWPort: r.RWPort, ROPort: r.ROPort, SplitPort: r.SplitPort, StreamPort: r.StreamPort}}
 	if m.MySQL != nil {
 		my := *m.MySQL
 		my.LagSeconds, my.LagBytes, my.CatchUpSeconds = nil, nil, nil
-		m.MySQL = &my
+		v.MySQL = &my
 	}
-	return m
+	return v
 }
