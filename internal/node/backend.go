@@ -49,7 +49,7 @@ func (n *Node) Local() api.Health {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.lives.Status()
-	h := api.Health{Name: n.id.Name, Role: n.roleLocked(&st), Term: st.Term, MySQLAlive: s.Life() != nil}
+	h := api.Health{Name: n.id.Name, Role: n.roleIn(&st), Term: st.Term, MySQLAlive: s.Life() != nil}
 	h.State, h.Reason = n.stateLocked()
 	h.ApplyError = n.seeding.ApplyError()
 	if m, ok := n.Settings().MemberByID(st.Leader); ok {
@@ -60,17 +60,17 @@ func (n *Node) Local() api.Health {
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.acks.Rules().Suspended()
 	}
-	h.Readable, h.Delayed = s.State() == ha.ServerReady, n.delayedLocked()
-	if h.Readable && n.hearsLeaderLocked(&st) {
+	h.Readable, h.Delayed = s.State() == ha.ServerReady, n.delayed()
+	if h.Readable && n.hearsLeader(&st) {
 		lag, bytes := n.lagLocked()
 		h.LagKnown, h.Lag, h.LagBytes = true, lag, bytes
 	}
 	return h
 }
 
-// hearsLeaderLocked says whether this node knows what is committed: one that hears no leader lacks what was committed
+// hearsLeader says whether this node knows what is committed: one that hears no leader lacks what was committed
 // since. Raft does not tell: a learner never gives up a leader that it lost.
-func (n *Node) hearsLeaderLocked(st *consensus.Status) bool {
+func (n *Node) hearsLeader(st *consensus.Status) bool {
 	return st.Leader == n.id.ID || n.gossip.Hears(st.Leader) != nil
 }
 

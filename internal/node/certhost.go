@@ -42,8 +42,6 @@ func (h certHost) MySQL() (certs.MySQL, mysqld.Config) {
 }
 
 func (h certHost) Leads() (certs.MySQL, uint64) {
-	h.n.mu.Lock()
-	defer h.n.mu.Unlock()
 	s := h.n.lives.Status()
 	l := s.Life()
 	if l == nil || !s.Opens(l) || h.n.leadership.Asked() {

@@ -21,8 +21,8 @@ var reqDelay = transport.Kind[api.DelayRequest, delayAnswer]{Number: 25, StrictB
 
 const eventDelay = "delay"
 
-// delayLocked is this node's delay; 0: none.
-func (n *Node) delayLocked() time.Duration {
+// ownDelay is this node's delay; 0: none.
+func (n *Node) ownDelay() time.Duration {
 	m, _ := n.Settings().MemberByID(n.id.ID)
 	if m.Role != config.RoleLearner {
 		return 0
@@ -30,9 +30,9 @@ func (n *Node) delayLocked() time.Duration {
 	return m.Delay()
 }
 
-// delayedLocked says that this node is delayed, empty if it is not.
-func (n *Node) delayedLocked() string {
-	d := n.delayLocked()
+// delayed says that this node is delayed, empty if it is not.
+func (n *Node) delayed() string {
+	d := n.ownDelay()
 	if d == 0 {
 		return ""
 	}
@@ -43,7 +43,7 @@ func (n *Node) delayedLocked() string {
 func (n *Node) openGate() {
 	n.applyDelay = newGate()
 	n.applyDelay.order = n.local.get().Hold
-	n.applyDelay.set(n.delayLocked())
+	n.applyDelay.set(n.ownDelay())
 }
 
 // updateDelay follows new settings. An order ends with the delay.
@@ -51,9 +51,7 @@ func (n *Node) updateDelay() {
 	if n.applyDelay == nil {
 		return // a node that is being put together
 	}
-	n.mu.Lock()
-	d := n.delayLocked()
-	n.mu.Unlock()
+	d := n.ownDelay()
 	if d == 0 && n.local.get().Hold != nil {
 		if err := n.command(nil, func() error { return nil }); err != nil {
 			n.log.Error("the order to a delayed learner was not taken back", "err", err)
@@ -137,10 +135,7 @@ func (n *Node) delayForPeer(_ context.Context, _ uint64, req api.DelayRequest) (
 
 // delayHere takes an order for this node.
 func (n *Node) delayHere(req api.DelayRequest) (res api.DelayResult, err error) {
-	n.mu.Lock()
-	d := n.delayLocked()
-	n.mu.Unlock()
-	if d == 0 {
+	if n.ownDelay() == 0 {
 		return res, n.notDelayed()
 	}
 	var o *holdOrder

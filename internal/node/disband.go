@@ -153,8 +153,6 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 // planLeave says who would become what, or why it cannot be: everybody has to be there and well.
 func (n *Node) planLeave() (plainPlan, error) {
 	v, c := n.view(), n.Settings()
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount,
 		Replicas: []api.PlainServer{}, Loggers: []string{},
 		OpenTransactions: []api.OpenTransaction{}}}

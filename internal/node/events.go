@@ -36,13 +36,9 @@ func eventName(e mysqld.Event) string { return e.Schema + "." + e.Name }
 // recordEvents keeps the list of disabled events in the cluster settings current (leader only). It looks when something
 // other than rows was committed since it last looked.
 func (n *Node) recordEvents(ctx context.Context) {
-	n.mu.Lock()
 	s := n.lives.Status()
-	l := s.Life()
-	ready := l != nil && l.RunsEvents() && s.Opens(l)
-	known := n.Settings().DisabledEvents
-	n.mu.Unlock()
-	if !ready || !n.special.Swap(false) {
+	l, known := s.Life(), n.Settings().DisabledEvents
+	if l == nil || !l.RunsEvents() || !s.Opens(l) || !n.special.Swap(false) {
 		return
 	}
 	events, err := l.Admin().Events(ctx)

@@ -101,17 +101,14 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	if x == nil || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
 		return
 	}
-	n.mu.Lock()
-	warn, rate := uint64(n.Settings().TransactionWarn), n.replayRateLocked()
-	l := n.lives.Life()
-	n.mu.Unlock()
+	warn, l := uint64(n.Settings().TransactionWarn), n.lives.Life()
 	if l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.total < warn {
 		return
 	}
 	n.load.warned.Add(1)
-	text :=
-		fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a failover until then takes as much longer",
-			x.gtid, sizeText(x.total), config.Bytes(warn), roughly(heavyTime(ledger.Heavy{Bytes: int64(x.total)}, rate)))
+	took := heavyTime(ledger.Heavy{Bytes: int64(x.total)}, n.replayRate())
+	text := fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a "+
+		"failover until then takes as much longer", x.gtid, sizeText(x.total), config.Bytes(warn), roughly(took))
 	e := n.event(eventLarge, index, text)
 	e.GTIDs = x.gtid
 	n.task(func(context.Context) { // the apply goroutine does not wait for a file
@@ -120,9 +117,9 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	})
 }
 
-// replayRateLocked is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0:
-// it is not known.
-func (n *Node) replayRateLocked() (rate float64) {
+// replayRate is what the slowest voter that is heard of applies of a large transaction, in bytes per second; 0: it is
+// not known.
+func (n *Node) replayRate() (rate float64) {
 	for _, m := range n.Settings().Members {
 		p := n.gossip.Peers()[m.ID]
 		if m.Role != config.RoleVoter || !p.Fresh() || p.LargeRate == 0 {
@@ -140,7 +137,7 @@ func (n *Node) heavyLocked() (out []api.HeavyView) {
 	if s := n.lives.Status(); s.Phase() != ha.PhaseOpen {
 		return nil
 	}
-	if v := n.load.largeView(n.replayRateLocked()); v != nil {
+	if v := n.load.largeView(n.replayRate()); v != nil {
 		h := api.HeavyView{Kind: api.HeavyTransaction, Text: v.GTID, Bytes: max(v.Total, v.Bytes), AgeSeconds: v.AgeS,
 			ReplaySeconds: v.ReplayS}
 		h.Done = float64(v.Bytes) / float64(h.Bytes)

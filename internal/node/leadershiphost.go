@@ -66,8 +66,6 @@ func (c clientsOf) Followed() bool {
 
 func (c clientsOf) Quiet(hold, term uint64) bool {
 	n := c.n
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	all := n.router.Quiet() && n.routers.AllQuiet(hold)
 	for _, p := range n.gossip.Peers() {
 		all = all && (!p.Fresh() || p.Quiet == term)

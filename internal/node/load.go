@@ -249,11 +249,10 @@ func (n *Node) Load() api.LoadView {
 		v.Commits[stage] = l.stages[i].view()
 	}
 	n.mu.Lock()
-	rate := n.replayRateLocked()
 	v.Ports = n.clients.ports
 	n.mu.Unlock()
 	v.Routers, v.CertificateEnd = n.routers.Count(), n.certs.Bundle().NotAfter()
-	v.Large = l.largeView(rate)
+	v.Large = l.largeView(n.replayRate())
 	if d := l.disks.Load(); d != nil {
 		v.Disks = *d
 	}

@@ -80,7 +80,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	})
 	locked("mysqld_lag_seconds", "Seconds since the oldest transaction not yet applied was committed on the leader; "+
 		"NaN while no leader is heard.", func(st *consensus.Status) float64 {
-		if !n.hearsLeaderLocked(st) {
+		if !n.hearsLeader(st) {
 			return math.NaN()
 		}
 		lag, _ := n.lagLocked()
@@ -88,7 +88,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 	})
 	locked("mysqld_lag_bytes", "Bytes committed and not yet applied; NaN while no leader is heard.",
 		func(st *consensus.Status) float64 {
-			if !n.hearsLeaderLocked(st) {
+			if !n.hearsLeader(st) {
 				return math.NaN()
 			}
 			_, bytes := n.lagLocked()
@@ -108,7 +108,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		})
 	locked("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.",
 		func(*consensus.Status) float64 {
-			return n.delayLocked().Seconds()
+			return n.ownDelay().Seconds()
 		})
 	locked("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.",
 		func(*consensus.Status) float64 {

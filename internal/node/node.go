@@ -304,7 +304,7 @@ func (n *Node) serverViewLocked() ha.Server {
 	s := n.lives.Status()
 	v := s.Server.View()
 	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
-		n.delayedLocked()
+		n.delayed()
 	v.Stalled = n.stalledLocked() > 0
 	v.SteppingDown = s.SteppingDown(n.raft.Role == consensus.Leader)
 	return v

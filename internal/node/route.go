@@ -56,7 +56,7 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 			out.Lags[name] = lag.Seconds()
 		}
 	}
-	out.Proofs = n.proofsLocked()
+	out.Proofs = n.proofs()
 	if self.Handover {
 		out.Hold = n.leadership.Held()
 	}
@@ -80,8 +80,8 @@ func (n *Node) Route() (api.RouteView, <-chan struct{}) {
 	return out, changed
 }
 
-// proofsLocked are how routers know the members' mysqlds, as those nodes say. Those of older ones are not in it.
-func (n *Node) proofsLocked() map[string]api.MySQLProof {
+// proofs are how routers know the members' mysqlds, as those nodes say. Those of older ones are not in it.
+func (n *Node) proofs() map[string]api.MySQLProof {
 	all := map[string]api.MySQLProof{}
 	if n.id.Role != config.RoleLogger {
 		all[n.id.Name] = *n.certs.Proof()

@@ -46,7 +46,7 @@ func TestProofs(t *testing.T) {
 	peers[2].Member.MySQL = &api.MySQLView{Proof: said} // not fresh: what was said stays true for it
 	peers[3].Member.MySQL = &api.MySQLView{}
 	peers[4].Member.MySQL = &api.MySQLView{Proof: said}
-	all := n.proofsLocked()
+	all := n.proofs()
 	if own, ok := all[n.id.Name]; !ok || len(own.Certificates) != 0 || own.Key != "" {
 		t.Errorf("own: %+v", own)
 	}

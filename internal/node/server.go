@@ -301,7 +301,7 @@ const stallLimit = 10 * time.Second
 // do. A large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
-	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.delayLocked() > 0 {
+	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.ownDelay() > 0 {
 		return 0
 	}
 	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {

@@ -53,7 +53,7 @@ func (n *Node) Serves(ctx context.Context, epoch string) (index uint64, err erro
 	st := n.cons.Status()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if open, mine := n.epochLocked(&st); open == 0 || mine != epoch || n.lives.Life() == nil || !n.cons.HoldsLease() {
+	if open, mine := n.epochOf(&st); open == 0 || mine != epoch || n.lives.Life() == nil || !n.cons.HoldsLease() {
 		return 0, fmt.Errorf("%s does not take writes in epoch %q any more", n.id.Name, epoch)
 	}
 	return n.led.Index(), nil // an entry is counted there before it is acknowledged

@@ -39,12 +39,12 @@ func (n *Node) myStatus() gossip.Status {
 	}
 	my := n.lives.Status()
 	s.Handover = n.leads(&st) && my.Phase() == ha.PhaseHandover && my.Closing()
-	s.OpenTerm, s.Epoch = n.epochLocked(&st)
+	s.OpenTerm, s.Epoch = n.epochOf(&st)
 	return s
 }
 
-// epochLocked names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
-func (n *Node) epochLocked(st *consensus.Status) (openTerm uint64, epoch string) {
+// epochOf names what mysqld serves now: its incarnation, and the term in which it takes writes, if it does.
+func (n *Node) epochOf(st *consensus.Status) (openTerm uint64, epoch string) {
 	s := n.lives.Status()
 	if l := s.Life(); l != nil {
 		epoch = fmt.Sprint(l.Incarnation)
@@ -69,7 +69,7 @@ func (n *Node) leads(st *consensus.Status) bool {
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
-	m := api.MemberView{Name: n.id.Name, Role: n.roleLocked(st),
+	m := api.MemberView{Name: n.id.Name, Role: n.roleIn(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit,
 			Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
@@ -103,12 +103,12 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	my.Proof = n.certs.Proof()
 	if l := s.Life(); l != nil {
 		my.PID = l.Process().Pid()
-		_, my.Epoch = n.epochLocked(st)
+		_, my.Epoch = n.epochOf(st)
 		my.GTIDExecuted, my.ReadOnly = l.Executed().String(), l.ReadOnly()
 		if s.State() == ha.ServerReady {
 			since, bytes := n.lagLocked()
 			lag := since.Seconds()
-			if n.hearsLeaderLocked(st) {
+			if n.hearsLeader(st) {
 				my.LagSeconds, my.LagBytes, my.CatchUpSeconds = &lag, &bytes, n.catchUpLocked(bytes)
 			}
 		}
@@ -129,7 +129,7 @@ func (n *Node) stateLocked() (state, reason string) {
 	return n.stateName, n.why
 }
 
-func (n *Node) roleLocked(st *consensus.Status) string {
+func (n *Node) roleIn(st *consensus.Status) string {
 	s := n.lives.Status()
 	switch {
 	case n.id.Role == config.RoleLogger:
@@ -148,7 +148,7 @@ func (n *Node) routes() {
 	self := n.myStatus()
 	n.mu.Lock()
 	v, term := n.routerViewLocked(self)
-	proofs := n.proofsLocked()
+	proofs := n.proofs()
 	if term != n.routed {
 		n.routed = term
 		n.gossip.Publish()
