@@ -109,14 +109,13 @@ func lagTexts(v api.ClusterView) []string {
 	const much = 1.0 // seconds
 	var out []string
 	for _, m := range v.Members {
-		my := m.MySQL
-		if my == nil || !m.Answers() || m.Name == v.Leader || m.Delay != nil || my.LagSeconds == nil ||
-			*my.LagSeconds < much || my.LagBytes == nil {
+		lag, bytes, _ := m.Lag()
+		if lag < much || m.Name == v.Leader || m.Delay != nil {
 			continue
 		}
-		text := fmt.Sprintf("%s lags by %.1f s and %.1f MiB", m.Name, *my.LagSeconds, float64(*my.LagBytes)/(1<<20))
-		if my.CatchUpSeconds != nil {
-			text += fmt.Sprintf("; it needs about %.0f s for that", *my.CatchUpSeconds)
+		text := fmt.Sprintf("%s lags by %.1f s and %.1f MiB", m.Name, lag, float64(bytes)/(1<<20))
+		if s := m.MySQL.CatchUpSeconds; s != nil {
+			text += fmt.Sprintf("; it needs about %.0f s for that", *s)
 		}
 		out = append(out, text)
 	}

@@ -329,14 +329,14 @@ func (p palette) statusRow(m api.MemberView, leader string) []string {
 		if s.Version != "" {
 			version, _, _ = strings.Cut(s.Version, "-")
 		}
-		switch {
+		switch late, _, known := m.Lag(); {
 		case m.Role == api.RoleLeader:
-		case s.LagSeconds == nil || !m.Answers():
+		case !known:
 			lag = unknown
 		case m.Delay != nil && m.Delay.CaughtUp:
 			lag = "delayed"
 		default:
-			lag = fmt.Sprintf("%.1fs", *s.LagSeconds)
+			lag = fmt.Sprintf("%.1fs", late)
 		}
 	}
 	name, state, last, applied := m.Name, p.state(m.State), fmt.Sprint(m.Raft.Last), fmt.Sprint(m.Raft.Applied)

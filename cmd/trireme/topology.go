@@ -73,12 +73,12 @@ func topologyLine(p palette, m api.MemberView, link string) string {
 	if link != "" {
 		parts = append(parts, link)
 	}
-	switch {
-	case m.MySQL == nil || m.Role == api.RoleLeader || !m.Answers() || m.MySQL.LagSeconds == nil:
+	switch lag, _, known := m.Lag(); {
+	case m.Role == api.RoleLeader || !known:
 	case m.Delay != nil:
 		parts = append(parts, fmt.Sprintf("delayed by %v", config.Duration(seconds(m.Delay.Seconds))))
 	default:
-		parts = append(parts, fmt.Sprintf("lags by %.1f s", *m.MySQL.LagSeconds))
+		parts = append(parts, fmt.Sprintf("lags by %.1f s", lag))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -44,6 +44,18 @@ type MemberView struct {
 // Answers reports whether the node is heard of. What is told of one that does not is what it said last.
 func (m MemberView) Answers() bool { return m.State != StateDown && m.State != StateUnknown }
 
+// Lag is how far the node's mysqld lags; false: it is not known.
+func (m MemberView) Lag() (seconds float64, bytes uint64, known bool) {
+	my := m.MySQL
+	if my == nil || my.LagSeconds == nil || !m.Answers() {
+		return 0, 0, false
+	}
+	if my.LagBytes != nil {
+		bytes = *my.LagBytes
+	}
+	return *my.LagSeconds, bytes, true
+}
+
 // ApplyErrorView is an entry of the log that a node's mysqld could not apply, and what becomes of it.
 type ApplyErrorView struct {
 	Number    int    `json:"errno"` // mysqld's

@@ -109,16 +109,9 @@ func membersTable(v api.ClusterView) (t table) {
 		if data {
 			my = *m.MySQL
 		}
-		lag, bytes := 0.0, uint64(0)
-		answers := m.Answers()
-		if my.LagSeconds != nil {
-			lag = *my.LagSeconds
-		}
-		if my.LagBytes != nil {
-			bytes = *my.LagBytes
-		}
-		t.double("lag_seconds", lag, answers && my.LagSeconds != nil)
-		t.number("lag_bytes", bytes, answers && my.LagBytes != nil)
+		lag, bytes, known := m.Lag()
+		t.double("lag_seconds", lag, known)
+		t.number("lag_bytes", bytes, known)
 		heard := m.Raft.Term != 0 // once, of a node that is down
 		t.yes("voter", m.Raft.Voter, true)
 		t.number("weight", uint64(max(0, m.Raft.Weight)), true)
@@ -131,7 +124,7 @@ func membersTable(v api.ClusterView) (t table) {
 		t.known("host", my.Host)
 		t.number("port", uint64(max(0, my.Port)), data)
 		t.known("version", my.Version)
-		t.yes("read_only", my.ReadOnly, data && answers)
+		t.yes("read_only", my.ReadOnly, data && m.Answers())
 		t.known("api", m.Daemon.API)
 		t.known("reason", m.Reason)
 		t.known("warnings", strings.Join(m.Warnings, "; "))

@@ -115,20 +115,17 @@ func row(v api.ClusterView, m api.MemberView, here string, s *series) nodeRow {
 		if version, _, _ := strings.Cut(m.MySQL.Version, "-"); version != "" {
 			n.Version = strings.TrimSpace("MySQL " + version + " · trireme " + n.Version)
 		}
-		if !n.Leads && m.Delay == nil && (m.MySQL.LagSeconds == nil || !m.Answers()) {
+		switch lag, bytes, known := m.Lag(); {
+		case n.Leads:
+		case !known && m.Delay == nil:
 			n.Lag = "unknown"
-		}
-		if m.MySQL.LagSeconds != nil && m.Answers() && !n.Leads {
-			n.Lag = seconds(*m.MySQL.LagSeconds)
-			if m.MySQL.LagBytes != nil {
-				n.LagBytes = bytesText(*m.MySQL.LagBytes)
-			}
-			if m.Delay != nil {
-				n.Lag, n.LagBytes = "delayed", bytesText(m.Delay.BehindBytes)
-				if m.Delay.Stopped {
-					n.Lag = "stopped"
-				}
-			}
+		case !known:
+		case m.Delay == nil:
+			n.Lag, n.LagBytes = seconds(lag), bytesText(bytes)
+		case m.Delay.Stopped:
+			n.Lag, n.LagBytes = "stopped", bytesText(m.Delay.BehindBytes)
+		default:
+			n.Lag, n.LagBytes = "delayed", bytesText(m.Delay.BehindBytes)
 		}
 	}
 	if !m.Answers() {
@@ -259,17 +256,14 @@ func lagTile(v api.ClusterView) tile {
 		if m.MySQL == nil || m.Name == v.Leader || m.Delay != nil {
 			continue
 		}
-		if !m.Answers() || m.MySQL.LagSeconds == nil {
+		lag, bytes, known := m.Lag()
+		if !known {
 			t.Note, t.Level = strings.TrimPrefix(t.Note+", ", ", ")+m.Name+" not known", levelWarn
 			continue
 		}
-		if *m.MySQL.LagSeconds > worst {
-			worst = *m.MySQL.LagSeconds
-			t.Value = fmt.Sprintf("%.1f", worst)
-			t.Unit = "s · " + m.Name
-			if m.MySQL.LagBytes != nil {
-				t.Unit += " · " + bytesText(*m.MySQL.LagBytes)
-			}
+		if lag > worst {
+			worst = lag
+			t.Value, t.Unit = fmt.Sprintf("%.1f", worst), "s · "+m.Name+" · "+bytesText(bytes)
 		}
 	}
 	if t.Value == waiting {

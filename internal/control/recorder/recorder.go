@@ -196,9 +196,7 @@ func (r *Recorder) Write(in Reading) error {
 			f.DiskUsed = max(f.DiskUsed, 1-float64(d.FreeBytes)/float64(d.TotalBytes))
 		}
 	}
-	if my := in.Self.MySQL; my != nil && my.LagSeconds != nil && my.LagBytes != nil {
-		f.LagS, f.LagBytes = *my.LagSeconds, *my.LagBytes
-	}
+	f.LagS, f.LagBytes, _ = in.Self.Lag()
 	if in.Counters != nil {
 		r.counts.of(in.Life)
 		f.MySQLSeconds, f.MySQL = f.Seconds, map[string]uint64{}

@@ -58,10 +58,11 @@ func failover(v api.ClusterView) []Finding {
 			"the loss of the leader ends writes until it is back", "trireme status, trireme why-not NODE"})
 	}
 	for _, m := range v.Members {
-		if m.MySQL == nil || m.MySQL.LagSeconds == nil || *m.MySQL.LagSeconds < lagS || m.Name == v.Leader {
+		lag, _, _ := m.Lag()
+		if lag < lagS || m.Name == v.Leader {
 			continue
 		}
-		out = append(out, Finding{Lag, Warn, m.Name, fmt.Sprintf("it lags by %.1f s", *m.MySQL.LagSeconds),
+		out = append(out, Finding{Lag, Warn, m.Name, fmt.Sprintf("it lags by %.1f s", lag),
 			"a new leader applies everything before it opens writes: about as long is added to a failover to it",
 			"see the other findings for what holds its applier up"})
 	}

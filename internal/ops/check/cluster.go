@@ -233,9 +233,9 @@ func (c *checker) burdened(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, m := range v.Members {
-		if m.MySQL != nil && m.MySQL.LagSeconds != nil && slices.Contains(c.res.Nodes, m.Name) &&
-			*m.MySQL.LagSeconds > c.o.MaxLag.Seconds() {
-			return fmt.Sprintf("%s lags by %.1f s, more than --max-lag", m.Name, *m.MySQL.LagSeconds), nil
+		lag, _, known := m.Lag()
+		if known && lag > c.o.MaxLag.Seconds() && slices.Contains(c.res.Nodes, m.Name) {
+			return fmt.Sprintf("%s lags by %.1f s, more than --max-lag", m.Name, lag), nil
 		}
 	}
 	rows, err := c.leader.rows(ctx, quickLimit, "SHOW GLOBAL STATUS LIKE 'Threads_running'")
