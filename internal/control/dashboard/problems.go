@@ -33,6 +33,7 @@ var (
 	commitsSlowed  = kind{levelWarn, "Commits slowed", "TriremeWritesSlowed"}
 	slowFailover   = kind{levelWarn, "Slow failover", "TriremeLongReplay"}
 	ruleSuspended  = kind{levelWarn, "Rule suspended", "TriremeRuleSuspended"}
+	commitsWait    = kind{levelWarn, "Commits wait", "TriremeRuleSuspended"}
 	notApplying    = kind{levelWarn, "Not applying", "TriremeApplyStopped"}
 	nodeWarns      = kind{levelWarn, "Warning", "ops/failures.md"}
 	logGrows       = kind{levelWarn, "Log grows", "TriremeLogPinned"}
@@ -219,7 +220,20 @@ func (f *finder) commits(whyNot string) {
 		f.tell(slowFailover, Problem{Text: f.Failover.To + " would first apply large transactions and DDL, for about " +
 			seconds(s) + "."})
 	}
-	for _, name := range f.CommitRules.Suspended() {
-		f.tell(ruleSuspended, Problem{Text: "OKs do not wait for the commit rule " + name + "."})
+	if f.CommitRules == nil {
+		return
+	}
+	for _, r := range f.CommitRules.Rules {
+		if r.Suspended {
+			p := Problem{Text: "OKs do not wait for the commit rule " + r.Rule + "."}
+			if r.Since != nil {
+				p.Line = fmt.Sprintf("%s is SUSPENDED since %s (%s): OKs are given by plain majority", r.Rule,
+					r.Since.Local().Format(time.DateTime), r.Why)
+			}
+			f.tell(ruleSuspended, p)
+		} else if r.WaitingSeconds >= 1 {
+			f.tell(commitsWait, Problem{Line: fmt.Sprintf("COMMITS WAIT for %s, the oldest for %.1f s (%s)", r.Rule,
+				r.WaitingSeconds, r.Why)})
+		}
 	}
 }
