@@ -105,7 +105,7 @@ func (n *Node) noteGivenUp(names, why string, index uint64) {
 // purgeTo says whether anything was removed.
 func (n *Node) purgeTo(limit int64, safe uint64) bool {
 	before, _ := n.rlog.FirstIndex()
-	after, err := n.rlog.PurgeBySize(limit, safe)
+	after, err := n.rlog.Purge(safe, limit)
 	if errors.Is(err, raftlog.ErrClosed) {
 		err = nil
 	}

@@ -59,7 +59,7 @@ func (n *Node) purge(rnd *rand.Rand) {
 		upTo -= min(upTo, uint64(rnd.IntN(100)))
 	}
 	before, _ := n.log.FirstIndex()
-	first, err := n.log.Purge(upTo)
+	first, err := n.log.Purge(upTo, 0)
 	if err != nil {
 		n.fatal(err)
 		return

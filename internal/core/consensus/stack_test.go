@@ -278,7 +278,7 @@ func TestStackSendsASnapshot(t *testing.T) {
 		if _, _, err := lead.Propose(ctx, payload(10)); err != nil {
 			t.Fatal(err)
 		}
-		first, err := ms[0].log.Purge(last)
+		first, err := ms[0].log.Purge(last, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -170,20 +170,16 @@ func (b *bench) take(t Txn) error {
 			b.claimed[t.XID] = true
 		}
 	}
-	parts := splitMissing(b.in.Executed, t.GTIDs)
-	executed := t.GTIDs.Len()
-	for _, r := range parts {
-		executed -= r.Len()
-	}
-	if executed > 0 {
+	_, ran := b.in.Executed.FirstOf(t.GTIDs)
+	if ran {
 		b.high, b.highIndex = b.seq, t.Index
 	}
-	for _, r := range parts {
+	for _, r := range splitMissing(b.in.Executed, t.GTIDs) {
 		b.seen.AddRange(r)
 		h := heldTxn{Txn: t, seq: b.seq}
 		h.GTIDs = r
 		// In a run of which a part is executed, what precedes an executed one is a hole, what follows all is the tail.
-		h.inside = executed > 0 && !tailOf(b.in.Executed, t.GTIDs, r)
+		h.inside = ran && !tailOf(b.in.Executed, t.GTIDs, r)
 		if b.repeats(&h) {
 			continue
 		}
@@ -211,10 +207,10 @@ func first(r gtid.Range) gtid.GTID { return gtid.GTID{SID: r.SID, GNO: r.First} 
 
 // splitMissing returns the parts of r that are not in executed, in order.
 func splitMissing(executed gtid.Set, r gtid.Range) []gtid.Range {
+	if executed.ContainsRange(r) {
+		return nil
+	}
 	if r.First == r.Last {
-		if executed.Contains(first(r)) {
-			return nil
-		}
 		return []gtid.Range{r}
 	}
 	var s gtid.Set
@@ -224,14 +220,6 @@ func splitMissing(executed gtid.Set, r gtid.Range) []gtid.Range {
 
 // tailOf reports whether nothing of run after part is executed.
 func tailOf(executed gtid.Set, run, part gtid.Range) bool {
-	if part.Last == run.Last {
-		return true
-	}
-	rest := run
-	rest.First = part.Last + 1
-	var n uint64
-	for _, r := range splitMissing(executed, rest) {
-		n += r.Len()
-	}
-	return n == rest.Len()
+	_, some := executed.FirstOf(gtid.Range{SID: run.SID, First: part.Last + 1, Last: run.Last})
+	return !some
 }

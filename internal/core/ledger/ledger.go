@@ -372,9 +372,7 @@ func (l *Ledger) IndexOf(set gtid.Set) (index uint64, known bool) {
 	}
 	for i := len(l.pending) - 1; i >= 0; i-- {
 		for _, r := range l.pending[i].GTIDs {
-			var one gtid.Set
-			one.AddRange(r)
-			if !one.Intersect(set).Empty() {
+			if _, some := set.FirstOf(r); some {
 				return l.pending[i].Index, true
 			}
 		}
@@ -397,10 +395,5 @@ func (l *Ledger) Restart(marks []Mark, upTo uint64) {
 }
 
 func containsAll(s gtid.Set, rs []gtid.Range) bool {
-	for _, r := range rs {
-		if len(splitMissing(s, r)) > 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(rs, func(r gtid.Range) bool { return !s.ContainsRange(r) })
 }

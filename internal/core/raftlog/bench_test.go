@@ -162,7 +162,7 @@ func BenchmarkAppendTail(b *testing.B) {
 						return
 					case <-time.After(time.Second):
 						last, _ := l.LastIndex()
-						_, err := l.Purge(last)
+						_, err := l.Purge(last, 0)
 						check(b, err)
 					}
 				}
@@ -209,7 +209,7 @@ func BenchmarkRotation(b *testing.B) {
 		}
 		if index%1000 == 0 {
 			setTerm(b, l, 1, index)
-			_, err := l.Purge(index - 500)
+			_, err := l.Purge(index - 500, 0)
 			check(b, err)
 		}
 	}

@@ -42,7 +42,7 @@ func TestFailureIsFinal(t *testing.T) {
 			want(t, l.Append([]*raftpb.Entry{w.trx(10, 0)}), raftlog.ErrFailed)
 			want(t, l.SetHardState(&raftpb.HardState{Term: new(uint64(9))}), raftlog.ErrFailed)
 			want(t, l.SetConfState(&raftpb.ConfState{}, 1), raftlog.ErrFailed)
-			_, err = l.Purge(1)
+			_, err = l.Purge(1, 0)
 			want(t, err, raftlog.ErrFailed)
 			want(t, l.Err(), raftlog.ErrFailed)
 			if d := l.DurableIndex(); d != 3 {
@@ -186,7 +186,7 @@ func (r *crashRun) do(o raftlog.Options) error {
 		sync(24),
 		func() error { return state(2, 24) },
 		func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1}}, 9) },
-		func() error { r.first = 21; _, err := l.Purge(20); return err },
+		func() error { r.first = 21; _, err := l.Purge(20, 0); return err },
 		func() error { return l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2}}, 24) },
 		func() error {
 			snap, err := l.Snapshot()

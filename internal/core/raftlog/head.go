@@ -94,8 +94,8 @@ func (g *ledger) check(m *Meta) error {
 		return err
 	}
 	for _, r := range m.GTIDs {
-		if dup, ok := g.holdsAny(r); ok {
-			return fmt.Errorf("GTID %v is in the log already", dup)
+		if dup, ok := g.gtids.FirstOf(r); ok {
+			return fmt.Errorf("GTID %v is in the log already", gtid.GTID{SID: r.SID, GNO: dup})
 		}
 	}
 	return nil
@@ -121,25 +121,6 @@ func (g *ledger) checkPosition(m *Meta) error {
 		return fmt.Errorf("entry continues a transaction: %t; a transaction is open: %t", continues, open)
 	}
 	return nil
-}
-
-func (g *ledger) holdsAny(r gtid.Range) (gtid.GTID, bool) {
-	const few = 1 << 12
-	if r.Len() > few {
-		var s gtid.Set
-		s.AddRange(r)
-		if both := s.Intersect(g.gtids); !both.Empty() {
-			first := both.Ranges()[0]
-			return gtid.GTID{SID: first.SID, GNO: first.First}, true
-		}
-		return gtid.GTID{}, false
-	}
-	for n := r.First; n <= r.Last; n++ {
-		if id := (gtid.GTID{SID: r.SID, GNO: n}); g.gtids.Contains(id) {
-			return id, true
-		}
-	}
-	return gtid.GTID{}, false
 }
 
 func (g *ledger) clone() ledger {

@@ -208,13 +208,6 @@ func (l *Log) GTIDSet() gtid.Set {
 	return l.ledger.gtids.Clone()
 }
 
-// Barrier returns the newest Barrier entry at or below LastIndex.
-func (l *Log) Barrier() BarrierInfo {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.ledger.barrier
-}
-
 // Boundary returns the state just below FirstIndex.
 func (l *Log) Boundary() Boundary {
 	l.mu.RLock()
@@ -227,11 +220,7 @@ func (l *Log) Boundary() Boundary {
 func (l *Log) BoundaryAt(index uint64) Boundary {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	i := len(l.segs) - 1
-	for i > 0 && l.segs[i].first() > index+1 {
-		i--
-	}
-	return l.segs[i].head.boundary()
+	return l.find(max(index+1, l.first())).head.boundary()
 }
 
 // Size returns the bytes that the log's entries take on disk.

@@ -203,7 +203,7 @@ func TestAppendReopenPurgeSeek(t *testing.T) {
 	}
 	testSeek(t, l, s)
 
-	first, err := l.Purge(200)
+	first, err := l.Purge(200, 0)
 	check(t, err)
 	if first <= 100 || first > 201 {
 		t.Fatalf("first index %d after Purge(200)", first)
@@ -349,12 +349,12 @@ func TestTransactionOverSegments(t *testing.T) {
 		}
 	}
 	for _, upTo := range []uint64{20, 30, 39} {
-		if first, err := l.Purge(upTo); err != nil || first > 4 {
+		if first, err := l.Purge(upTo, 0); err != nil || first > 4 {
 			t.Fatalf("Purge(%d) in the middle of a transaction: first index %d, %v", upTo, first, err)
 		}
 	}
 	seek(2, 4)
-	first, err := l.Purge(59)
+	first, err := l.Purge(59, 0)
 	check(t, err)
 	if first <= 40 {
 		t.Fatalf("first index %d after Purge(59)", first)
@@ -363,7 +363,7 @@ func TestTransactionOverSegments(t *testing.T) {
 	check(t, l.Close())
 }
 
-func TestPurgeBySize(t *testing.T) {
+func TestPurgeToASize(t *testing.T) {
 	l := mustOpen(t, testOptions(t.TempDir(), nil))
 	setTerm(t, l, 1, 0)
 	s := newStream(1, 1)
@@ -373,19 +373,19 @@ func TestPurgeBySize(t *testing.T) {
 	}
 	check(t, l.Append(all))
 	check(t, l.Sync())
-	if first, err := l.PurgeBySize(1, 400); err != nil || first != 1 {
+	if first, err := l.Purge(400, 1); err != nil || first != 1 {
 		t.Fatalf("purge of what is not known to be committed: first index %d, %v", first, err)
 	}
 	setTerm(t, l, 1, 400)
-	if first, err := l.PurgeBySize(300<<10, 50); err != nil || first > 51 || first == 1 {
+	if first, err := l.Purge(50, 300<<10); err != nil || first > 51 || first == 1 {
 		t.Fatalf("purge with a safe point of 50: first index %d, %v", first, err)
 	}
-	first, err := l.PurgeBySize(300<<10, 400)
+	first, err := l.Purge(400, 300<<10)
 	check(t, err)
 	if size := l.Size(); size > 300<<10 || size < 200<<10 {
 		t.Fatalf("%d bytes left, first index %d", size, first)
 	}
-	if _, err := l.PurgeBySize(0, 400); err != nil {
+	if _, err := l.Purge(400, 0); err != nil {
 		t.Fatal(err)
 	}
 	if last, _ := l.LastIndex(); last != 400 || len(l.segs) != 1 {

@@ -190,7 +190,7 @@ func (m *model) crash(rnd *rand.Rand) {
 
 func (m *model) purge() {
 	upTo := rapid.Uint64Range(0, m.commit).Draw(m.t, "upTo")
-	first, err := m.l.Purge(upTo)
+	first, err := m.l.Purge(upTo, 0)
 	m.ok(err)
 	if first > upTo+1 && first > m.first {
 		m.fatalf("Purge(%d) left first index %d", upTo, first)

@@ -106,7 +106,7 @@ func TestGTIDsBefore(t *testing.T) {
 	_, _, err = l.GTIDsBefore(1, 1, Pos{1, 1 << 30}, index)
 	wantErr(t, err, ErrBeyond)
 	for _, upTo := range []uint64{10, 25, 40, 70} {
-		first, err := l.Purge(upTo)
+		first, err := l.Purge(upTo, 0)
 		check(t, err)
 		if _, _, err := l.GTIDsBefore(1, 1, Pos{1, 4}, index); first > 1 && !errors.Is(err, ErrPurged) {
 			t.Fatalf("the beginning, after a purge up to %d: %v", first-1, err)

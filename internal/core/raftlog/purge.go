@@ -3,6 +3,7 @@ package raftlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -11,35 +12,12 @@ import (
 	"trireme/internal/base/failpoint"
 )
 
-// Purge removes the segments that lie wholly at or below upTo, and returns the new FirstIndex. It keeps the last
-// segment, what is not committed and durable, and the beginning of a transaction in chunks whose end it keeps.
-func (l *Log) Purge(upTo uint64) (first uint64, err error) {
-	return l.purge(func() int {
-		n := 0
-		for n < len(l.segs)-1 && l.segs[n].last <= upTo {
-			n++
-		}
-		return n
-	})
-}
-
-// PurgeBySize removes the oldest segments as long as the log is larger than limit bytes, but nothing above index safe,
-// and returns the new FirstIndex. Otherwise it is Purge.
-func (l *Log) PurgeBySize(limit int64, safe uint64) (first uint64, err error) {
-	return l.purge(func() int {
-		size, n := l.sizeLocked(), 0
-		for n < len(l.segs)-1 && l.segs[n].last <= safe && size > limit {
-			size -= l.segs[n].end
-			n++
-		}
-		return n
-	})
-}
-
-// purge removes the first segments, as many as choose says or fewer. Their files, which may take long to remove, are
-// removed after writers may continue: no later segment has the name of one.
-func (l *Log) purge(choose func() int) (uint64, error) {
-	gone, first, err := l.forget(choose)
+// Purge removes the oldest segments that lie wholly at or below upTo as long as the log is larger than limit bytes, and
+// returns the new FirstIndex. It keeps the last segment, what is not committed and durable, and the beginning of a
+// transaction in chunks whose end it keeps. The files, which may take long to remove, are removed after writers may
+// continue: no later segment has the name of one.
+func (l *Log) Purge(upTo uint64, limit int64) (first uint64, err error) {
+	gone, first, err := l.forget(upTo, limit)
 	for _, s := range gone {
 		if err == nil {
 			l.side.Lock() // its index file may be written just now
@@ -59,15 +37,18 @@ func (l *Log) purge(choose func() int) (uint64, error) {
 }
 
 // forget takes the first segments out of the log, durably. Their files are left.
-func (l *Log) forget(choose func() int) (gone []*segment, first uint64, err error) {
+func (l *Log) forget(upTo uint64, limit int64) (gone []*segment, first uint64, err error) {
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	if err := l.usable(); err != nil {
 		return nil, l.first(), err
 	}
-	n := choose()
-	limit := min(l.hard.commit, l.durable.Load())
-	for n > 0 && (l.segs[n-1].last > limit || l.segs[n].head.ledger.open != 0) {
+	upTo = min(upTo, l.hard.commit, l.durable.Load())
+	n := 0
+	for size := l.sizeLocked(); n < len(l.segs)-1 && l.segs[n].last <= upTo && size > limit; n++ {
+		size -= l.segs[n].end
+	}
+	for n > 0 && l.segs[n].head.ledger.open != 0 {
 		n--
 	}
 	if n == 0 {
@@ -82,8 +63,7 @@ func (l *Log) forget(choose func() int) (gone []*segment, first uint64, err erro
 	}
 	failpoint.Hit("purge.after-state")
 	l.mu.Lock()
-	gone = append([]*segment(nil), l.segs[:n]...)
-	l.segs = append([]*segment(nil), l.segs[n:]...)
+	gone, l.segs = l.segs[:n], slices.Clone(l.segs[n:])
 	l.snap = nil
 	l.epoch++
 	l.mu.Unlock()

@@ -54,7 +54,7 @@ func TestPurgeHoldsNoWriterUp(t *testing.T) {
 	slow.Store(true)
 	purged := make(chan error, 1)
 	go func() {
-		_, err := l.Purge(index)
+		_, err := l.Purge(index, 0)
 		purged <- err
 	}()
 	<-removing

@@ -273,7 +273,7 @@ func TestIndexFilesAreWrittenBeside(t *testing.T) {
 		t.Errorf("%v was waited for", got)
 	}
 	setState(t, l, 1, 1, uint64(len(all)))
-	first, err := l.Purge(uint64(len(all)) / 2)
+	first, err := l.Purge(uint64(len(all)) / 2, 0)
 	ok(t, err)
 	if first == 1 {
 		t.Fatal("nothing was purged")
@@ -367,7 +367,7 @@ func TestSpareIsRemovedByHand(t *testing.T) {
 func TestIndexOfWhatGoes(t *testing.T) {
 	for what, remove := range map[string]func(*raftlog.Log, *raftpb.Entry) error{
 		"purge": func(l *raftlog.Log, last *raftpb.Entry) error {
-			_, err := l.Purge(last.GetIndex())
+			_, err := l.Purge(last.GetIndex(), 0)
 			return err
 		},
 		"tail": func(l *raftlog.Log, _ *raftpb.Entry) error {

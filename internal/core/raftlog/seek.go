@@ -51,7 +51,7 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 		}
 		open = m.Flags&FlagUnfinished != 0
 		for _, r := range m.GTIDs {
-			if !holdsAll(&set, r) {
+			if !set.ContainsRange(r) {
 				index = clean
 				return errStop
 			}
@@ -72,21 +72,6 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 
 // errStop ends a Scan that has found what it looked for.
 var errStop = fmt.Errorf("raftlog: found")
-
-func holdsAll(set *gtid.Set, r gtid.Range) bool {
-	const few = 1 << 12
-	if r.Len() > few {
-		var s gtid.Set
-		s.AddRange(r)
-		return set.ContainsSet(s)
-	}
-	for n := r.First; n <= r.Last; n++ {
-		if !set.Contains(gtid.GTID{SID: r.SID, GNO: n}) {
-			return false
-		}
-	}
-	return true
-}
 
 // clipText shortens a GTID set for an error message.
 func clipText(s string) string {

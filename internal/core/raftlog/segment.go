@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -81,18 +82,8 @@ func (s *segment) release() {
 func (s *segment) first() uint64 { return s.head.first }
 
 // term returns the term of an entry of the segment.
-func (s *segment) term(index uint64) uint64 { return termAt(s.terms, index) }
-
-func termAt(runs []termRun, index uint64) uint64 {
-	lo, hi := 0, len(runs)
-	for lo < hi {
-		if mid := (lo + hi) / 2; runs[mid].index <= index {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return runs[lo-1].term
+func (s *segment) term(index uint64) uint64 {
+	return s.terms[sort.Search(len(s.terms), func(i int) bool { return s.terms[i].index > index })-1].term
 }
 
 // addTerm extends runs by the entry at index.

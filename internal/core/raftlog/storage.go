@@ -3,6 +3,8 @@ package raftlog
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -63,15 +65,7 @@ func (l *Log) Term(i uint64) (uint64, error) {
 
 // find returns the segment of the entry at index, which the log must hold. Call it with mu held.
 func (l *Log) find(index uint64) *segment {
-	lo, hi := 0, len(l.segs)
-	for lo < hi {
-		if mid := (lo + hi) / 2; l.segs[mid].first() <= index {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return l.segs[lo-1]
+	return l.segs[sort.Search(len(l.segs), func(i int) bool { return l.segs[i].first() > index })-1]
 }
 
 // Entries implements raft.Storage.
@@ -245,14 +239,7 @@ func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 }
 
 // position returns s's place in the log, or -1 when it is not part of it any more. Call it with mu held.
-func (l *Log) position(s *segment) int {
-	for i, t := range l.segs {
-		if t == s {
-			return i
-		}
-	}
-	return -1
-}
+func (l *Log) position(s *segment) int { return slices.Index(l.segs, s) }
 
 // useIndex records that s's offsets were used. If too many segments have offsets in memory, it drops those of the
 // closed segment used longest ago; offsets that are not in an index file yet stay. Call it with mu held for writing.

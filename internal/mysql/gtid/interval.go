@@ -6,9 +6,12 @@ import (
 )
 
 // contains reports whether gno lies in one of e's intervals.
-func (e *sidIntervals) contains(gno int64) bool {
-	i := sort.Search(len(e.list), func(k int) bool { return e.list[k].last >= gno })
-	return i < len(e.list) && e.list[i].first <= gno
+func (e *sidIntervals) contains(gno int64) bool { return holds(e.list, interval{gno, gno}) }
+
+// holds reports whether all of iv lies in list, whose intervals are maximal: one of them must hold the whole of it.
+func holds(list []interval, iv interval) bool {
+	i := sort.Search(len(list), func(k int) bool { return list[k].last >= iv.first })
+	return i < len(list) && list[i].first <= iv.first && list[i].last >= iv.last
 }
 
 // add puts iv in, joined with all that it overlaps or touches. GNOs end at MaxGNO, so +1 does not overflow.

@@ -112,15 +112,16 @@ func (s Set) Contains(g GTID) bool {
 	return ok && s.sids[i].contains(g.GNO)
 }
 
+// ContainsRange reports whether all of r is in s.
+func (s Set) ContainsRange(r Range) bool { return holds(s.list(r.SID), interval{r.First, r.Last}) }
+
 // ContainsSet reports whether all of t is in s.
 func (s Set) ContainsSet(t Set) bool {
 	for i := range t.sids {
 		e := &t.sids[i]
 		mine := s.list(e.SID)
 		for _, iv := range e.list {
-			// Lists are maximal intervals: one of mine must hold the whole of iv.
-			j := sort.Search(len(mine), func(k int) bool { return mine[k].last >= iv.first })
-			if j == len(mine) || mine[j].first > iv.first || mine[j].last < iv.last {
+			if !holds(mine, iv) {
 				return false
 			}
 		}

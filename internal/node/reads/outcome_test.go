@@ -188,7 +188,7 @@ func TestOutcomePurged(t *testing.T) {
 		all = append(all, o.trx(uint32(10+len(all))))
 	}
 	o.barrier(8, 2, 1)
-	first, err := o.rlog.Purge(60)
+	first, err := o.rlog.Purge(60, 0)
 	if err != nil || first < 10 {
 		t.Fatalf("the log begins at %d, %v", first, err)
 	}
@@ -200,7 +200,7 @@ func TestOutcomePurged(t *testing.T) {
 	if got := o.ask(q, time.Millisecond); got.Result != api.Committed || got.GTID != all[99] {
 		t.Errorf("%+v", got)
 	}
-	if _, err := o.rlog.Purge(100); err != nil {
+	if _, err := o.rlog.Purge(100, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := o.ask(q, time.Millisecond); got.Result != api.Committed || got.GTID != all[99] {
