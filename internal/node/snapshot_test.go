@@ -63,7 +63,7 @@ func testSnapshots(t *testing.T) (first, second *raftpb.Snapshot) {
 			next++
 		}
 		commit()
-		if _, err := l.Purge(next - 1, 0); err != nil {
+		if _, err := l.Purge(next-1, 0); err != nil {
 			t.Fatal(err)
 		}
 		s, err := l.Snapshot()

@@ -89,9 +89,9 @@ func (l *Log) add(e *raftpb.Entry) error {
 		return fmt.Errorf("%w: entry %d of term %d after entry %d of term %d", ErrInvariant, e.GetIndex(), e.GetTerm(),
 			last.index, last.term)
 	}
-	if e.GetTerm() > l.hard.term {
+	if e.GetTerm() > l.state.term {
 		return fmt.Errorf("%w: entry %d of term %d before term %d was persisted (last: %d)", ErrInvariant, e.GetIndex(),
-			e.GetTerm(), e.GetTerm(), l.hard.term)
+			e.GetTerm(), e.GetTerm(), l.state.term)
 	}
 	if len(e.Data) > maxEntryBytes {
 		return fmt.Errorf("%w: entry %d has %d bytes, the limit is %d", ErrInvariant, e.GetIndex(), len(e.Data),
@@ -317,13 +317,11 @@ func (l *Log) sync() error {
 	failpoint.Hit("log.after-sync")
 	l.dirty = false
 	l.durable.Store(l.last)
-	l.state.durable = l.last
 	return nil
 }
 
-// writeState writes the state file with the newest commit index and watermark.
+// writeState writes the state file with the newest watermark.
 func (l *Log) writeState(doing string, sync bool) error {
-	l.state.commit = l.hard.commit
 	l.state.durable = l.durable.Load()
 	if err := l.state.write(sync); err != nil {
 		return l.fail("write "+l.path(stateName)+" at "+doing, err)
@@ -343,19 +341,18 @@ func (l *Log) SetHardState(hs *raftpb.HardState) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	old := l.hard
-	next := hardState{hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), old.commit)}
+	st, term, vote := l.state, hs.GetTerm(), hs.GetVote()
 	switch {
-	case next.term < old.term:
-		return fmt.Errorf("%w: term %d after term %d", ErrInvariant, next.term, old.term)
-	case next.term == old.term && old.vote != 0 && next.vote != old.vote:
-		return fmt.Errorf("%w: vote for %d in term %d after one for %d", ErrInvariant, next.vote, next.term, old.vote)
+	case term < st.term:
+		return fmt.Errorf("%w: term %d after term %d", ErrInvariant, term, st.term)
+	case term == st.term && st.vote != 0 && vote != st.vote:
+		return fmt.Errorf("%w: vote for %d in term %d after one for %d", ErrInvariant, vote, term, st.vote)
 	}
+	same := term == st.term && vote == st.vote
 	l.mu.Lock()
-	l.hard = next
+	st.term, st.vote, st.commit = term, vote, max(hs.GetCommit(), st.commit)
 	l.mu.Unlock()
-	l.state.term, l.state.vote = next.term, next.vote
-	if next.term == old.term && next.vote == old.vote {
+	if same {
 		return nil
 	}
 	return l.writeState("change of term or vote", true)
@@ -372,12 +369,11 @@ func (l *Log) SetConfState(cs *raftpb.ConfState, index uint64) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if index < l.confIndex {
-		return fmt.Errorf("%w: configuration of index %d after that of index %d", ErrInvariant, index, l.confIndex)
+	if index < l.state.confIndex {
+		return fmt.Errorf("%w: configuration of index %d after that of index %d", ErrInvariant, index, l.state.confIndex)
 	}
 	l.mu.Lock()
-	l.conf, l.confIndex, l.snap = proto.Clone(cs).(*raftpb.ConfState), index, nil
+	l.state.conf, l.state.confIndex, l.snap = b, index, nil
 	l.mu.Unlock()
-	l.state.conf, l.state.confIndex = b, index
 	return l.writeState("change of configuration", true)
 }

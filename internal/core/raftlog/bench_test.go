@@ -209,7 +209,7 @@ func BenchmarkRotation(b *testing.B) {
 		}
 		if index%1000 == 0 {
 			setTerm(b, l, 1, index)
-			_, err := l.Purge(index - 500, 0)
+			_, err := l.Purge(index-500, 0)
 			check(b, err)
 		}
 	}

@@ -125,7 +125,7 @@ func TestReadersBesideWriter(t *testing.T) {
 		return nil
 	})
 	background(func(*rand.Rand) error { // upkeep
-		_, err := l.Purge(slowest.Load() * 9 / 10, 0)
+		_, err := l.Purge(slowest.Load()*9/10, 0)
 		if c := commit.Load(); err == nil && c > l.ConfStateIndex()+100 {
 			err = l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, c}}, c)
 		}

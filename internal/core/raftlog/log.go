@@ -122,7 +122,7 @@ type Log struct {
 	// wmu serialises writers. It protects the fields up to mu and is taken before mu.
 	wmu     sync.Mutex
 	closed  bool
-	state   *stateFile
+	state   *stateFile // what it holds is changed with mu held too
 	chain   chain // of the last record
 	dirty   bool  // something was written since the last fdatasync
 	fileEnd int64 // of the last segment's file, zeros ahead included
@@ -148,9 +148,6 @@ type Log struct {
 	segs      []*segment // ascending, without gaps; the last one is written to
 	last      uint64
 	ledger    ledger // at last
-	hard      hardState
-	conf      *raftpb.ConfState
-	confIndex uint64
 	cache     cache
 	idxClock  uint64
 	// epoch counts truncations and purges: a reader whose bytes were removed meanwhile tries again.
@@ -158,8 +155,6 @@ type Log struct {
 	// snap is the last answer of Snapshot.
 	snap *raftpb.Snapshot
 }
-
-type hardState struct{ term, vote, commit uint64 }
 
 // active returns the segment that is written to. Call it with wmu or mu held.
 func (l *Log) active() *segment { return l.segs[len(l.segs)-1] }

@@ -57,7 +57,7 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	l.state, err = openState(l.fs, l.path(stateName), false)
+	l.state, err = openState(l.fs.Open, l.path(stateName))
 	switch {
 	case isNotExist(err):
 		err = l.create(names)
@@ -65,7 +65,7 @@ func (l *Log) open() error {
 		if err = checkOwner(&l.state.state, &l.opts); err == nil && l.state.resetting {
 			err = l.checkPrepared(names)
 		} else if err == nil {
-			l.segs, err = openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false)
+			l.segs, err = openSegments(l.fs, l.fs.Open, l.dir, &l.state.state, l.opts.Keys)
 		}
 		if err == nil { // nothing has been touched before
 			err = l.state.rewrite()
@@ -78,7 +78,7 @@ func (l *Log) open() error {
 		if err := l.finishReset(); err != nil {
 			return err
 		}
-		if l.segs, err = openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false); err != nil {
+		if l.segs, err = openSegments(l.fs, l.fs.Open, l.dir, &l.state.state, l.opts.Keys); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func (l *Log) finishReset() error {
 }
 
 // openSegments opens the segments that st says the log has, and reads their headers.
-func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (segs []*segment, err error) {
+func openSegments(fsys FS, open openFunc, dir string, st *state, keys *Keys) (segs []*segment, err error) {
 	firsts, err := segmentsFrom(fsys, dir, st.first)
 	if err != nil {
 		return nil, err
@@ -264,10 +264,6 @@ func openSegments(fsys FS, dir string, st *state, keys *Keys, readOnly bool) (se
 			segs = nil
 		}
 	}()
-	open := fsys.Open
-	if readOnly {
-		open = fsys.OpenRead
-	}
 	for _, first := range firsts {
 		f, err := open(filepath.Join(dir, segmentName(first)))
 		if err != nil {
@@ -475,15 +471,12 @@ func (l *Log) adoptState() error {
 			"%w: the log ends in term %d, the state file knows term %d only: this node must rejoin under a new id",
 			ErrCorrupt, l.chain.term, st.term)
 	}
-	conf, err := st.confState()
-	if err != nil {
+	if _, err := st.confState(); err != nil {
 		return err
 	}
-	l.conf, l.confIndex = conf, st.confIndex
 	// The commit index may have been known before its entries were durable here; a configuration is known once it is
 	// committed.
 	st.commit = max(min(max(st.commit, st.confIndex), l.last), l.first()-1)
-	l.hard = hardState{st.term, st.vote, st.commit}
 	l.durable.Store(l.last)
 	l.log.Info("log opened", "dir", l.dir, "first", l.first(), "last", l.last, "term", l.chain.term, "segments",
 		len(l.segs))

@@ -211,6 +211,6 @@ func (p *poweredLog) purge(l *raftlog.Log) bool {
 	}
 	p.first = p.commit - 30 // from here on nothing may be missing, whether it is purged or not
 	p.purges++
-	_, err := l.Purge(p.commit - 31, 0)
+	_, err := l.Purge(p.commit-31, 0)
 	return err == nil
 }

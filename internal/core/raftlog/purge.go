@@ -43,7 +43,7 @@ func (l *Log) forget(upTo uint64, limit int64) (gone []*segment, first uint64, e
 	if err := l.usable(); err != nil {
 		return nil, l.first(), err
 	}
-	upTo = min(upTo, l.hard.commit, l.durable.Load())
+	upTo = min(upTo, l.state.commit, l.durable.Load())
 	n := 0
 	for size := l.sizeLocked(); n < len(l.segs)-1 && l.segs[n].last <= upTo && size > limit; n++ {
 		size -= l.segs[n].end
@@ -75,13 +75,13 @@ func (l *Log) forget(upTo uint64, limit int64) (gone []*segment, first uint64, e
 // the error is raft.ErrSnapshotTemporarilyUnavailable.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	l.mu.RLock()
-	snap, conf, confIndex, head := l.snap, l.conf, l.confIndex, l.segs[0].head
+	snap, confIndex, head := l.snap, l.state.confIndex, l.segs[0].head
+	conf, err := l.state.confState()
 	l.mu.RUnlock()
-	if snap != nil {
-		return proto.Clone(snap).(*raftpb.Snapshot), nil
+	if snap != nil || err != nil {
+		return proto.Clone(snap).(*raftpb.Snapshot), err
 	}
 	if confIndex >= head.first {
-		var err error
 		if head, err = l.headAfter(confIndex); err != nil {
 			return nil, err
 		}
@@ -93,11 +93,10 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	index := head.first - 1
 	snap = &raftpb.Snapshot{
 		Data: appendHead(nil, &head),
-		Metadata: &raftpb.SnapshotMetadata{ConfState: proto.Clone(conf).(*raftpb.ConfState), Index: &index,
-			Term: &head.prevTerm},
+		Metadata: &raftpb.SnapshotMetadata{ConfState: conf, Index: &index, Term: &head.prevTerm},
 	}
 	l.mu.Lock()
-	if l.confIndex == confIndex && index+1 >= l.first() {
+	if l.state.confIndex == confIndex && index+1 >= l.first() {
 		l.snap = snap
 	}
 	l.mu.Unlock()
@@ -111,7 +110,7 @@ func (l *Log) headAfter(index uint64) (segmentHead, error) {
 		l.mu.RUnlock()
 		return segmentHead{}, raft.ErrSnapshotTemporarilyUnavailable
 	}
-	s, commit := l.find(index), l.hard.commit
+	s, commit := l.find(index), l.state.commit
 	s.acquire()
 	l.mu.RUnlock()
 	led, err := l.ledgerAt(s, index)

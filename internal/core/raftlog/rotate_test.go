@@ -273,7 +273,7 @@ func TestIndexFilesAreWrittenBeside(t *testing.T) {
 		t.Errorf("%v was waited for", got)
 	}
 	setState(t, l, 1, 1, uint64(len(all)))
-	first, err := l.Purge(uint64(len(all)) / 2, 0)
+	first, err := l.Purge(uint64(len(all))/2, 0)
 	ok(t, err)
 	if first == 1 {
 		t.Fatal("nothing was purged")

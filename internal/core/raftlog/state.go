@@ -95,20 +95,18 @@ func (s *state) confState() (*raftpb.ConfState, error) {
 	return cs, nil
 }
 
+// openFunc is FS.Open or FS.OpenRead.
+type openFunc func(name string) (File, error)
+
 // stateFile writes state. After an error it must not be used any more.
 type stateFile struct {
 	f File
 	state
 	durableSlot int // the slot whose content is known to be fsynced
-	synced      state
 }
 
 // openState reads the state file. The error is fs.ErrNotExist if the file does not exist.
-func openState(fsys FS, name string, readOnly bool) (*stateFile, error) {
-	open := fsys.Open
-	if readOnly {
-		open = fsys.OpenRead
-	}
+func openState(open openFunc, name string) (*stateFile, error) {
 	f, err := open(name)
 	if err != nil {
 		return nil, err
@@ -153,7 +151,6 @@ func (sf *stateFile) load(name string) error {
 		return fmt.Errorf("%w: %s: neither copy of term and vote is readable: this node must rejoin under a new id",
 			ErrCorrupt, name)
 	}
-	sf.synced = sf.state
 	return nil
 }
 
@@ -216,7 +213,7 @@ func (sf *stateFile) write(sync bool) error {
 		return err
 	}
 	failpoint.Hit("state.after-sync")
-	sf.durableSlot, sf.synced = slot, sf.state
+	sf.durableSlot = slot
 	_, err = sf.f.WriteAt(b, int64(1-slot)*stateSlot)
 	return err
 }

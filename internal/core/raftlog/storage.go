@@ -8,7 +8,6 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 )
 
 var _ raft.Storage = (*Log)(nil)
@@ -18,12 +17,12 @@ var _ raft.Storage = (*Log)(nil)
 func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	conf := proto.Clone(l.conf).(*raftpb.ConfState)
-	h := l.hard
-	if h == (hardState{}) {
-		return nil, conf, nil
+	conf, err := l.state.confState()
+	st := &l.state.state
+	if err != nil || st.term == 0 && st.vote == 0 && st.commit == 0 {
+		return nil, conf, err
 	}
-	return &raftpb.HardState{Term: &h.term, Vote: &h.vote, Commit: &h.commit}, conf, nil
+	return &raftpb.HardState{Term: new(st.term), Vote: new(st.vote), Commit: new(st.commit)}, conf, nil
 }
 
 // ConfStateIndex returns the index given with the newest SetConfState: configuration changes at or below it are in
@@ -31,7 +30,7 @@ func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 func (l *Log) ConfStateIndex() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.confIndex
+	return l.state.confIndex
 }
 
 // FirstIndex implements raft.Storage.

@@ -16,8 +16,8 @@ import (
 // that it covers are removed, and the cut is durable before anything is written over it, so that a crash leaves either
 // the old tail or none.
 func (l *Log) truncate(index uint64) error {
-	if index <= l.hard.commit {
-		return fmt.Errorf("%w: entry %d would be replaced, the commit index is %d", ErrInvariant, index, l.hard.commit)
+	if index <= l.state.commit {
+		return fmt.Errorf("%w: entry %d would be replaced, the commit index is %d", ErrInvariant, index, l.state.commit)
 	}
 	keep := len(l.segs) - 1
 	for keep > 0 && l.segs[keep].first() > index {
@@ -180,8 +180,8 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	if meta.GetIndex() < l.hard.commit {
-		return fmt.Errorf("%w: reset to index %d below commit index %d", ErrInvariant, meta.GetIndex(), l.hard.commit)
+	if meta.GetIndex() < l.state.commit {
+		return fmt.Errorf("%w: reset to index %d below commit index %d", ErrInvariant, meta.GetIndex(), l.state.commit)
 	}
 	head.node, head.prevCRC, head.durable = l.opts.NodeID, 0, meta.GetIndex()
 	failpoint.Hit("reset.before-segment")
@@ -189,11 +189,11 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 		return l.fail("reset", err)
 	}
 	failpoint.Hit("reset.after-segment")
-	st := &l.state.state
-	st.first, st.confIndex, st.conf, st.resetting = head.first, meta.GetIndex(), conf, true
 	l.durable.Store(meta.GetIndex())
 	l.mu.Lock()
-	l.hard.commit = max(l.hard.commit, meta.GetIndex())
+	st := &l.state.state
+	st.first, st.confIndex, st.conf, st.resetting = head.first, meta.GetIndex(), conf, true
+	st.commit = max(st.commit, meta.GetIndex())
 	l.mu.Unlock()
 	if err := l.writeState("reset", true); err != nil {
 		return err
@@ -209,11 +209,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 
 // adoptReset opens the segment that finishReset left, in place of all others.
 func (l *Log) adoptReset() error {
-	segs, err := openSegments(l.fs, l.dir, &l.state.state, l.opts.Keys, false)
-	if err != nil {
-		return l.fail("reset", err)
-	}
-	conf, err := l.state.confState()
+	segs, err := openSegments(l.fs, l.fs.Open, l.dir, &l.state.state, l.opts.Keys)
 	if err != nil {
 		return l.fail("reset", err)
 	}
@@ -224,7 +220,7 @@ func (l *Log) adoptReset() error {
 		old.release()
 	}
 	l.segs, l.last, l.ledger = segs, s.last, s.head.ledger.clone()
-	l.conf, l.confIndex, l.snap = conf, l.state.confIndex, nil
+	l.snap = nil
 	l.cache.cut(0)
 	l.epoch++
 	l.chain, l.fileEnd, l.dirty = s.head.prev(), s.end, false

@@ -77,7 +77,7 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	if fsys == nil {
 		fsys = OSFS{}
 	}
-	sf, err := openState(fsys, dir+"/"+stateName, true)
+	sf, err := openState(fsys.OpenRead, dir+"/"+stateName)
 	if err != nil {
 		return fmt.Errorf("raftlog: %s holds no log: %w", dir, err)
 	}
@@ -93,7 +93,7 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 	if st.resetting {
 		return fmt.Errorf("raftlog: %s was left in the middle of a reset to a snapshot, which the next start completes", dir)
 	}
-	segs, err := openSegments(fsys, dir, st, keys, true)
+	segs, err := openSegments(fsys, fsys.OpenRead, dir, st, keys)
 	if err != nil {
 		return err
 	}

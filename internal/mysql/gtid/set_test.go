@@ -173,7 +173,7 @@ func TestSetModel(t *testing.T) {
 	})
 }
 
-// checkLookups compares SIDs, Of, Last and FirstOf.
+// checkLookups compares SIDs, Of, Last, FirstOf and ContainsRange.
 func checkLookups(t *rapid.T, s Set, m model) {
 	sid := genSID().Draw(t, "looked up")
 	last := int64(0)
@@ -195,11 +195,16 @@ func checkLookups(t *rapid.T, s Set, m model) {
 	check(t, "Of", s.Of(sid.UUID), ofUUID)
 	r := Range{SID: sid, First: rapid.Int64Range(1, 30).Draw(t, "first")}
 	r.Last = r.First + rapid.Int64Range(0, 10).Draw(t, "more")
-	want := int64(0)
+	want, all := int64(0), true
 	for n := r.Last; n >= r.First; n-- {
 		if m[GTID{sid, n}] {
 			want = n
+		} else {
+			all = false
 		}
+	}
+	if got := s.ContainsRange(r); got != all {
+		t.Fatalf("ContainsRange(%v) = %t, want %t", r, got, all)
 	}
 	if got, ok := s.FirstOf(r); got != want || ok != (want > 0) {
 		t.Fatalf("FirstOf(%v) = %d, %t, want %d", r, got, ok, want)

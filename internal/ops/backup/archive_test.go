@@ -402,7 +402,7 @@ func TestPurgedAndForced(t *testing.T) {
 	s.archive(to)
 	s.some(200)
 	s.setTerm() // and the commit index
-	first, err := s.log.Purge(s.last() - 20, 0)
+	first, err := s.log.Purge(s.last()-20, 0)
 	check(t, err)
 	if first <= s.last()/2 {
 		t.Fatalf("nothing was purged: the log begins at %d", first)
