@@ -243,7 +243,7 @@ func (l *Log) flush() error {
 	l.mu.Lock()
 	s.slots = append(s.slots, l.slots...)
 	for _, e := range l.pending {
-		s.terms = addTerm(s.terms, e.GetIndex(), e.GetTerm())
+		s.addTerm(e.GetIndex(), e.GetTerm())
 		l.cache.push(e)
 	}
 	s.end = l.gathered

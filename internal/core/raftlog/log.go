@@ -123,9 +123,9 @@ type Log struct {
 	wmu     sync.Mutex
 	closed  bool
 	state   *stateFile // what it holds is changed with mu held too
-	chain   chain // of the last record
-	dirty   bool  // something was written since the last fdatasync
-	fileEnd int64 // of the last segment's file, zeros ahead included
+	chain   chain      // of the last record
+	dirty   bool       // something was written since the last fdatasync
+	fileEnd int64      // of the last segment's file, zeros ahead included
 
 	spare atomic.Int32 // the state of the spare file: spareNone and so on
 
@@ -144,12 +144,12 @@ type Log struct {
 	nonce    nonce // of the newest thing that was sealed
 
 	// mu protects what readers see. Writers change it while they hold wmu too.
-	mu        sync.RWMutex
-	segs      []*segment // ascending, without gaps; the last one is written to
-	last      uint64
-	ledger    ledger // at last
-	cache     cache
-	idxClock  uint64
+	mu       sync.RWMutex
+	segs     []*segment // ascending, without gaps; the last one is written to
+	last     uint64
+	ledger   ledger // at last
+	cache    cache
+	idxClock uint64
 	// epoch counts truncations and purges: a reader whose bytes were removed meanwhile tries again.
 	epoch uint64
 	// snap is the last answer of Snapshot.

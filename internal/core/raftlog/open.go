@@ -3,7 +3,6 @@ package raftlog
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -298,12 +297,15 @@ func openSegment(dir string, first uint64, f File, keys *Keys) (*segment, error)
 		err = fmt.Errorf("%w: it begins at index %d", errBadHead, head.first)
 	}
 	if errors.Is(err, errBadHead) {
-		return nil, fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt,
+		err = fmt.Errorf("%w: %s: %w: this node must rejoin under a new id", ErrCorrupt,
 			filepath.Join(dir, segmentName(first)), err)
 	} else if errors.Is(err, ErrKey) {
 		err = fmt.Errorf("%s: %w", filepath.Join(dir, segmentName(first)), err)
 	}
-	return newSegment(dir, first, f, head, seal, size), err
+	if err != nil {
+		return nil, err
+	}
+	return newSegment(dir, f, head, seal, size), nil
 }
 
 // removeRemains deletes the files that interrupted purges, rotations and resets have left.
@@ -333,11 +335,11 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 		return err
 	}
 	s.indexed = true
-	err = loadIndex(l.fs, s, next, false)
-	if err == nil && s.end == size {
+	c, noIndex := loadIndex(l.fs, s, next, false)
+	if s.content = c; noIndex == nil && s.end == size {
 		return nil
 	}
-	if err := scanClosed(s, next); err != nil {
+	if s.content, err = scanClosed(s, next); err != nil {
 		return err
 	}
 	if s.end < size { // a power loss has brought back what was cut when it was closed
@@ -345,10 +347,10 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 			l.log.Warn("a closed segment keeps bytes beyond its records", "file", s.name, "error", err)
 		}
 	}
-	if err != nil {
-		l.log.Info("segment index rebuilt", "file", s.name, "cause", err)
+	if noIndex != nil {
+		l.log.Info("segment index rebuilt", "file", s.name, "cause", noIndex)
 	}
-	if err := writeIndex(l.fs, s); err != nil {
+	if err := writeIndex(l.fs, s, &s.content); err != nil {
 		l.log.Warn("segment index not written", "file", s.name, "error", err)
 	}
 	s.slots = nil
@@ -358,41 +360,23 @@ func (l *Log) openClosed(s *segment, next *segmentHead) error {
 // recoverTail reads the last segment through, cuts what was written but never fsynced, and makes the rest durable.
 func (l *Log) recoverTail() error {
 	s := l.active()
-	sc, err := newScanner(s)
+	l.ledger = s.head.ledger.clone()
+	var m Meta
+	sc, err := s.read(nil, l.state.durable, func(rec *record, at int64) error {
+		s.add(rec, at)
+		_, _ = l.ledger.take(&m, rec) // what cannot be decoded is left out
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	l.ledger = s.head.ledger.clone()
-	known := max(l.state.durable, s.head.durable, s.first()-1)
-	synced := known
-	var m Meta
-	for {
-		rec, at, err := sc.next()
-		if err == io.EOF {
-			break
-		}
-		if errors.Is(err, errBadRecord) {
-			if err := l.judgeTail(sc, s, known, err); err != nil {
-				return err
-			}
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("%s, offset %d: %w", s.path, at, err)
-		}
-		s.slots = append(s.slots, slot{uint32(at), rec.crc})
-		s.terms = addTerm(s.terms, rec.index, rec.term)
-		_ = applyRecord(&l.ledger, &m, &rec)
-		synced = max(synced, rec.durable)
+	if sc.torn != nil {
+		l.log.Warn("torn tail cut", "file", s.name, "offset", sc.off, "index", s.last+1, "bytes", sc.size-sc.off, "cause",
+			sc.torn)
 	}
-	if sc.prev.index < known {
-		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
-			ErrCorrupt, s.path, sc.prev.index, known)
-	}
-	s.last, s.end = sc.prev.index, sc.off
-	l.chain, l.last = sc.prev, sc.prev.index
-	if synced < s.last {
-		if err := rewrite(s.f, int64(s.slots[synced+1-s.first()].off), s.end); err != nil {
+	l.chain, l.last = sc.prev, s.last
+	if sc.synced < s.last {
+		if err := rewrite(s.f, int64(s.slots[max(sc.synced+1, s.first())-s.first()].off), s.end); err != nil {
 			return err
 		}
 	}
@@ -417,34 +401,20 @@ func rewrite(f File, from, to int64) error {
 	return nil
 }
 
-// judgeTail returns nil when the bad record at the scanner's position is a torn write.
-func (l *Log) judgeTail(sc *scanner, s *segment, known uint64, cause error) error {
-	index := sc.prev.index + 1
-	durable, _, err := sc.later(index)
-	if err != nil {
-		return err
-	}
-	if max(known, durable) >= index {
-		return corruptAt(s, sc.off, index, cause)
-	}
-	l.log.Warn("torn tail cut", "file", s.name, "offset", sc.off, "index", index, "bytes", sc.size-sc.off, "cause", cause)
-	return nil
-}
-
-// applyRecord takes a record's entry into g, if it has a meta. One that cannot be decoded is left out.
-func applyRecord(g *ledger, m *Meta, rec *record) error {
+// take takes a record's entry into g. Without a meta it has no kind and no events.
+func (g *ledger) take(m *Meta, rec *record) (events []byte, err error) {
+	m.Kind = 0
 	if len(rec.inline) == 0 || rec.raftType != raftpb.EntryNormal {
-		return nil
+		return nil, nil
 	}
-	events, err := m.Decode(rec.inline)
-	if err != nil {
-		return err
+	if events, err = m.Decode(rec.inline); err != nil {
+		return nil, err
 	}
 	if len(rec.events) > 0 {
 		events = rec.events
 	}
 	g.apply(rec.index, rec.term, m, events)
-	return nil
+	return events, nil
 }
 
 // cutFile ends the segment's file where its records end, durably, and reserves the blocks of the rest again. A log

@@ -1,7 +1,6 @@
 package raftlog
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -92,7 +91,7 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	head.node, head.prevCRC, head.durable = 0, 0, 0
 	index := head.first - 1
 	snap = &raftpb.Snapshot{
-		Data: appendHead(nil, &head),
+		Data:     appendHead(nil, &head),
 		Metadata: &raftpb.SnapshotMetadata{ConfState: conf, Index: &index, Term: &head.prevTerm},
 	}
 	l.mu.Lock()
@@ -106,43 +105,18 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 // headAfter makes the header of a segment that would begin after index, or after the transaction that is open there.
 func (l *Log) headAfter(index uint64) (segmentHead, error) {
 	l.mu.RLock()
-	if index < l.first() || index > l.last {
-		l.mu.RUnlock()
-		return segmentHead{}, raft.ErrSnapshotTemporarilyUnavailable
-	}
-	s, commit := l.find(index), l.state.commit
-	s.acquire()
+	commit, epoch := l.state.commit, l.epoch
 	l.mu.RUnlock()
-	led, err := l.ledgerAt(s, index)
-	s.release()
-	if err == raft.ErrUnavailable {
+	led, index, err := l.ledgerAfter(index, commit)
+	term, gone := l.Term(index)
+	l.mu.RLock()
+	same := l.epoch == epoch
+	l.mu.RUnlock()
+	if !same || gone != nil || err == raft.ErrUnavailable { // purged or reset meanwhile, or not there yet
 		err = raft.ErrSnapshotTemporarilyUnavailable
 	}
 	if err != nil {
 		return segmentHead{}, err
-	}
-	for led.open != 0 && index < commit {
-		es, err := l.fetch(index+1, commit+1, 0, readBlock)
-		if errors.Is(err, raft.ErrCompacted) || errors.Is(err, raft.ErrUnavailable) {
-			err = raft.ErrSnapshotTemporarilyUnavailable
-		}
-		if err != nil {
-			return segmentHead{}, err
-		}
-		for _, e := range es {
-			index++
-			var m Meta
-			if events, ok := entryMeta(&m, e); ok {
-				led.apply(index, e.GetTerm(), &m, events)
-			}
-			if led.open == 0 {
-				break
-			}
-		}
-	}
-	term, err := l.Term(index)
-	if err != nil {
-		return segmentHead{}, raft.ErrSnapshotTemporarilyUnavailable // purged meanwhile
 	}
 	return segmentHead{cluster: l.opts.Cluster, first: index + 1, prevTerm: term, ledger: led}, nil
 }

@@ -111,7 +111,7 @@ func (l *Log) writeIndexes() {
 			return
 		}
 		failpoint.Hit("index.before-write")
-		if err := writeIndex(l.fs, closed); err != nil {
+		if err := writeIndex(l.fs, s, &closed); err != nil {
 			l.log.Warn("segment index not written", "file", s.name, "error", err)
 		}
 		failpoint.Hit("index.after-write")
@@ -123,17 +123,15 @@ func (l *Log) writeIndexes() {
 
 // unindexed returns a closed segment that has no index file and whose offsets are in memory, and a copy of what goes
 // into the file.
-func (l *Log) unindexed() (s, closed *segment) {
+func (l *Log) unindexed() (s *segment, closed content) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, s := range l.segs[:len(l.segs)-1] {
 		if !s.indexed && s.slots != nil {
-			closed = newSegment(l.dir, s.first(), s.f, s.head, s.sealing, s.headSize)
-			closed.last, closed.end, closed.terms, closed.slots = s.last, s.end, s.terms, s.slots
-			return s, closed
+			return s, s.content
 		}
 	}
-	return nil, nil
+	return nil, closed
 }
 
 // seal ends the last segment's file where its records end and makes it durable.
@@ -229,7 +227,7 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 		return nil, err
 	}
 	l.fileEnd = size
-	return newSegment(l.dir, head.first, f, *head, seal, int64(len(b))), nil
+	return newSegment(l.dir, f, *head, seal, int64(len(b))), nil
 }
 
 // makeNext makes the next segment with its header, whole and durable, under a name that it does not keep, which it

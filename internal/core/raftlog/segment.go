@@ -2,6 +2,7 @@ package raftlog
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -42,8 +43,28 @@ type slot struct{ off, crc uint32 }
 // termRun says that entries from index on have this term.
 type termRun struct{ index, term uint64 }
 
-// segment is one file of the log. The fields under "content" change only in the last segment, or when it is closed,
-// under Log.mu.
+// content is what the records of a segment are found by. slots is nil in a closed segment whose index is not loaded.
+type content struct {
+	last  uint64 // first-1 when empty
+	end   int64  // bytes up to the end of the last record
+	terms []termRun
+	slots []slot
+}
+
+// add takes the next record, which is at an offset.
+func (c *content) add(rec *record, at int64) {
+	c.addTerm(rec.index, rec.term)
+	c.slots = append(c.slots, slot{uint32(at), rec.crc})
+	c.last, c.end = rec.index, at+int64(rec.size)
+}
+
+func (c *content) addTerm(index, term uint64) {
+	if n := len(c.terms); n == 0 || c.terms[n-1].term != term {
+		c.terms = append(c.terms, termRun{index, term})
+	}
+}
+
+// segment is one file of the log. Its content changes only in the last segment, or when it is closed, under Log.mu.
 type segment struct {
 	name     string // file name in the directory
 	path     string
@@ -53,19 +74,15 @@ type segment struct {
 	sealing
 	refs atomic.Int32 // 1 for being in the log, 1 for each reader
 
-	// Content. slots is nil in a sealed segment whose index is not loaded.
-	last    uint64 // first-1 when empty
-	end     int64  // bytes up to the end of the last record
-	terms   []termRun
-	slots   []slot
+	content
 	used    uint64 // Log.idxClock at the last use of slots
 	indexed bool   // closed, and its index file has been written
 }
 
-func newSegment(dir string, first uint64, f File, head segmentHead, seal sealing, headSize int64) *segment {
-	name := segmentName(first)
+func newSegment(dir string, f File, head segmentHead, seal sealing, headSize int64) *segment {
+	name := segmentName(head.first)
 	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal,
-		last: first - 1, end: headSize}
+		content: content{last: head.first - 1, end: headSize}}
 	s.refs.Store(1)
 	return s
 }
@@ -84,14 +101,6 @@ func (s *segment) first() uint64 { return s.head.first }
 // term returns the term of an entry of the segment.
 func (s *segment) term(index uint64) uint64 {
 	return s.terms[sort.Search(len(s.terms), func(i int) bool { return s.terms[i].index > index })-1].term
-}
-
-// addTerm extends runs by the entry at index.
-func addTerm(runs []termRun, index, term uint64) []termRun {
-	if n := len(runs); n > 0 && runs[n-1].term == term {
-		return runs
-	}
-	return append(runs, termRun{index, term})
 }
 
 // readHead reads a segment's header and returns its size. An error other than ErrNewer, ErrKey and errBadHead is the
@@ -129,21 +138,61 @@ type scanner struct {
 	size int64 // of the file when the scan began
 	buf  []byte
 	lo   int // buf[lo:] is what lies at off
+
+	synced uint64 // an index that is known to have been fsynced
+	torn   error  // why what read found at off, never fsynced, is no record
 }
 
 const scanBlock = 1 << 20
 
-func newScanner(s *segment) (*scanner, error) {
-	size, err := s.f.Size()
-	if err != nil {
-		return nil, err
-	}
-	return s.scan(size), nil
-}
-
 // scan reads s up to size.
 func (s *segment) scan(size int64) *scanner {
 	return &scanner{f: s.f, aead: s.aead, prev: s.head.prev(), off: s.headSize, size: size}
+}
+
+// read calls fn for each record of s, verifying the chain. next is the header of the segment that follows, nil for the
+// last one, which may end in a torn write above what is known to have been fsynced: synced, and what the segment says.
+// The scanner stands where the records end, or where the error is: ErrCorrupt, ErrNewer, fn's or the file system's.
+func (s *segment) read(next *segmentHead, synced uint64, fn func(rec *record, at int64) error) (*scanner, error) {
+	size, err := s.f.Size()
+	sc := s.scan(size)
+	sc.synced = max(synced, s.head.durable)
+	for err == nil && (next == nil || sc.prev.index+1 < next.first) { // what comes after it was cut once
+		var rec record
+		var at int64
+		if rec, at, err = sc.next(); err == io.EOF {
+			err = nil
+			break
+		}
+		if errors.Is(err, errBadRecord) {
+			index := sc.prev.index + 1
+			durable, later := sc.later(index)
+			if later == nil && next == nil && max(sc.synced, durable) < index {
+				sc.torn, err = err, nil
+				break
+			}
+			return sc, cmp.Or(later, corruptAt(s, at, index, err))
+		}
+		if err != nil {
+			return sc, fmt.Errorf("%s, offset %d: %w", s.path, at, err)
+		}
+		sc.synced = max(sc.synced, rec.durable)
+		err = fn(&rec, at)
+	}
+	switch {
+	case err != nil:
+		return sc, err
+	case next != nil && sc.prev != next.prev():
+		return sc, fmt.Errorf(
+			"%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
+				"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, sc.prev.index, sc.prev.term, next.first-1,
+			next.prevTerm)
+	case next == nil && sc.prev.index < sc.synced:
+		return sc, fmt.Errorf(
+			"%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id", ErrCorrupt,
+			s.path, sc.prev.index, sc.synced)
+	}
+	return sc, nil
 }
 
 // next returns the next record, whose slices live until the following call, and its offset. At the end of what was
@@ -202,13 +251,13 @@ func (s *scanner) fill(need int) error {
 // later looks after a bad record for well-formed records with an index above the given one, and returns the highest
 // durable index that they name. It does not verify their data: the event checksum and the position in the header are
 // enough to trust the header.
-func (s *scanner) later(above uint64) (durable uint64, found bool, err error) {
+func (s *scanner) later(above uint64) (durable uint64, err error) {
 	const overlap = 1 << 20 // an entry's header event is smaller than that unless it holds data, which has no place here
 	buf := make([]byte, 2*overlap)
 	for at := s.off + 1; at < s.size; at += overlap {
 		n := min(int64(len(buf)), s.size-at)
 		if _, err := s.f.ReadAt(buf[:n], at); err != nil {
-			return 0, false, fmt.Errorf("read at %d: %w", at, err)
+			return 0, fmt.Errorf("read at %d: %w", at, err)
 		}
 		for b, off := buf[:n], at; ; {
 			i := indexRecord(b)
@@ -218,17 +267,17 @@ func (s *scanner) later(above uint64) (durable uint64, found bool, err error) {
 			var rec record
 			size, err := recordHead(b[i:], &rec)
 			if err == nil && rec.index > above && logPosOf(b[i:]) == uint32(off+int64(i+size)) {
-				durable, found = max(durable, rec.durable), true
+				durable = max(durable, rec.durable)
 			}
 			b, off = b[i+1:], off+int64(i+1)
 		}
 	}
-	return durable, found, nil
+	return durable, nil
 }
 
 // indexRecord returns where in b the next record's event seems to begin, or -1.
 func indexRecord(b []byte) int {
-	mark := []byte{recordMagic[0], recordMagic[1], recordMagic[2], recordMagic[3], recordVersion}
+	mark := append([]byte(recordMagic), recordVersion)
 	if len(b) < binlog.HeaderLen {
 		return -1
 	}

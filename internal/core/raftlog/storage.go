@@ -216,10 +216,10 @@ func (l *Log) slotsOf(s *segment) ([]slot, int64, error) {
 	l.mu.Unlock()
 
 	// Others may load the same index meanwhile; both get the same.
-	loaded := newSegment(l.dir, s.first(), s.f, s.head, s.sealing, s.headSize)
-	noIndex := loadIndex(l.fs, loaded, &next, true)
+	loaded, noIndex := loadIndex(l.fs, s, &next, true)
 	if noIndex != nil {
-		if err := scanClosed(loaded, &next); err != nil {
+		var err error
+		if loaded, err = scanClosed(s, &next); err != nil {
 			return nil, 0, err
 		}
 		l.log.Info("segment index rebuilt", "file", s.name, "cause", noIndex)

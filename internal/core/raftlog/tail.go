@@ -92,7 +92,7 @@ func (t *Tail) Next(upTo uint64) (*raftpb.Entry, error) {
 		return nil, corruptAt(t.seg, t.sc.off, index, err)
 	}
 	if err == nil {
-		err = applyRecord(&t.led, &Meta{}, &rec)
+		_, err = t.led.take(&Meta{}, &rec)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, index %d: %w", t.seg.path, index, err)

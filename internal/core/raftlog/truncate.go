@@ -3,7 +3,7 @@ package raftlog
 import (
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -30,9 +30,9 @@ func (l *Log) truncate(index uint64) error {
 	}
 	chain, cut, led := s.head.prev(), s.headSize, s.head.ledger.clone()
 	if index > s.first() {
-		chain = l.chainAt(s, slots, index-1)
+		chain.index, chain.term, chain.crc = index-1, s.term(index-1), slots[index-1-s.first()].crc
 		cut = int64(slots[index-s.first()].off)
-		if led, err = l.ledgerAt(s, index-1); err != nil {
+		if led, _, err = l.ledgerAfter(index-1, 0); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,8 @@ func (l *Log) truncate(index uint64) error {
 	}
 
 	l.mu.Lock()
-	s.slots = append([]slot(nil), slots[:index-s.first()]...)
-	s.terms = cutTerms(s.terms, index)
+	s.slots = slices.Clone(slots[:index-s.first()])
+	s.terms = slices.DeleteFunc(s.terms, func(r termRun) bool { return r.index >= index })
 	s.last, s.end = index-1, cut
 	l.last, l.ledger, l.snap = index-1, led, nil
 	l.cache.cut(index)
@@ -65,22 +65,6 @@ func (l *Log) truncate(index uint64) error {
 	failpoint.Hit("truncate.after-file")
 	l.dirty = false
 	return nil
-}
-
-// chainAt returns the chain after the entry at index of s.
-func (l *Log) chainAt(s *segment, slots []slot, index uint64) chain {
-	if index < s.first() {
-		return s.head.prev()
-	}
-	return chain{index, s.term(index), slots[index-s.first()].crc}
-}
-
-func cutTerms(runs []termRun, index uint64) []termRun {
-	n := len(runs)
-	for n > 0 && runs[n-1].index >= index {
-		n--
-	}
-	return append([]termRun(nil), runs[:n]...)
 }
 
 // dropAbove removes the segments after the one numbered keep, the newest first, so that a crash leaves no gap.
@@ -126,34 +110,31 @@ func (l *Log) removeFile(name string) error {
 	return nil
 }
 
-// ledgerAt computes the ledger after the entry at index, which lies in s, by reading s up to there.
-func (l *Log) ledgerAt(s *segment, index uint64) (ledger, error) {
-	slots, end, err := l.slotsOf(s)
-	if err != nil {
-		return ledger{}, err
+// ledgerAfter computes the ledger after the entry at index, or after the end of the transaction that is open there if
+// that lies at or below upTo, and says where that is. It reads the segment of index from its beginning.
+func (l *Log) ledgerAfter(index, upTo uint64) (led ledger, at uint64, err error) {
+	l.mu.RLock()
+	if index < l.first() || index > l.last {
+		l.mu.RUnlock()
+		return led, 0, raft.ErrUnavailable
 	}
-	n := index - s.first() + 1
-	if n > uint64(len(slots)) {
-		return ledger{}, raft.ErrUnavailable // purged meanwhile
-	}
-	if n < uint64(len(slots)) {
-		end = int64(slots[n].off)
-	}
-	led := s.head.ledger.clone()
-	// What comes after index may be cut while this runs: it is not read.
-	sc := s.scan(end)
-	var m Meta
-	for sc.prev.index < index {
-		rec, at, err := sc.next()
-		if err == io.EOF || errors.Is(err, errBadRecord) {
-			return ledger{}, corruptAt(s, at, sc.prev.index+1, err)
+	head := l.find(index).head
+	l.mu.RUnlock()
+	led = head.ledger.clone()
+	err = l.Scan(head.first, max(index, upTo), func(m *Meta, i, term uint64, events []byte) error {
+		if i > index {
+			if led.open == 0 {
+				return errStop
+			}
+			index = i
 		}
-		if err != nil {
-			return ledger{}, err
-		}
-		_ = applyRecord(&led, &m, &rec)
+		led.apply(i, term, m, events)
+		return nil
+	})
+	if err == errStop {
+		err = nil
 	}
-	return led, nil
+	return led, index, err
 }
 
 // ResetTo discards the whole log and starts after snap, which another node's Snapshot made. HardState is kept, with the

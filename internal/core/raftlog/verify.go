@@ -1,9 +1,7 @@
 package raftlog
 
 import (
-	"errors"
 	"fmt"
-	"io"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -111,15 +109,10 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 		if err := r.walkSegment(s, next, fn); err != nil {
 			return err
 		}
-		if next != nil {
-			if err := r.joins(s, next); err != nil {
-				return err
-			}
+		if next != nil && !r.GTIDs.Equal(next.ledger.gtids) {
+			return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it",
+				ErrCorrupt, r.Last)
 		}
-	}
-	if r.Last < r.Durable {
-		return fmt.Errorf("%w: %s ends at index %d, but index %d had been fsynced: this node must rejoin under a new id",
-			ErrCorrupt, dir, r.Last, r.Durable)
 	}
 	return nil
 }
@@ -127,73 +120,28 @@ func walk(fsys FS, dir string, keys *Keys, r *Report, fn func(*EntryInfo) error)
 // walkSegment reads one segment and adds it to the report. next is the header of the following segment, nil if there is
 // none.
 func (r *Report) walkSegment(s *segment, next *segmentHead, fn func(*EntryInfo) error) error {
-	sc, err := newScanner(s)
-	if err != nil {
-		return err
-	}
-	known := max(r.Durable, s.head.durable)
 	led := s.head.ledger.clone()
-	rep := SegmentReport{File: s.name, First: s.first(), Key: s.keyID}
-	for next == nil || sc.prev.index+1 < next.first {
-		rec, at, err := sc.next()
-		if errors.Is(err, errBadRecord) {
-			index := sc.prev.index + 1
-			durable, _, laterErr := sc.later(index)
-			if laterErr != nil {
-				return laterErr
-			}
-			if next != nil || max(known, durable) >= index {
-				return corruptAt(s, at, index, err)
-			}
-			rep.TornBytes = sc.size - at
-			err = io.EOF
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		known = max(known, rec.durable)
+	sc, err := s.read(next, r.Durable, func(rec *record, at int64) error {
 		info := EntryInfo{
 			File: s.name, Offset: at, Index: rec.index, Term: rec.term, Durable: rec.durable, Type: rec.raftType, CRC: rec.crc,
 			Aborts: len(rec.prefix) > 0, Bytes: rec.size, Data: rec.inline,
 		}
 		var m Meta
-		if rec.raftType == raftpb.EntryNormal && len(rec.inline) > 0 {
-			if rest, err := m.Decode(rec.inline); err == nil {
-				info.Meta, info.Events, info.Data = &m, rec.events, nil
-				if len(rec.events) == 0 {
-					info.Events = rest
-				}
-				led.apply(rec.index, rec.term, &m, info.Events)
-			}
+		if events, err := led.take(&m, rec); err == nil && m.Kind != 0 {
+			info.Meta, info.Events, info.Data = &m, events, nil
 		}
-		if err := fn(&info); err != nil {
-			return err
+		err := fn(&info)
+		if err == nil {
+			r.Entries++
 		}
-		r.Entries++
+		return err
+	})
+	rep := SegmentReport{File: s.name, First: s.first(), Last: sc.prev.index, Bytes: sc.off, Key: s.keyID}
+	if sc.torn != nil {
+		rep.TornBytes = sc.size - sc.off
 	}
-	rep.Last, rep.Bytes = sc.prev.index, sc.off
 	r.Segments = append(r.Segments, rep)
-	r.Last, r.LastTerm, r.Durable = sc.prev.index, sc.prev.term, known
+	r.Last, r.LastTerm, r.Durable = sc.prev.index, sc.prev.term, sc.synced
 	r.GTIDs, r.OpenTransactionAt = led.gtids, led.open
-	s.last, s.end = sc.prev.index, sc.off
-	s.terms, s.slots = nil, []slot{{crc: sc.prev.crc}}
-	return nil
-}
-
-// joins checks that the segment after s continues where s ends.
-func (r *Report) joins(s *segment, next *segmentHead) error {
-	if s.last+1 != next.first || r.LastTerm != next.prevTerm || s.lastCRC() != next.prevCRC {
-		return fmt.Errorf(
-			"%w: %s ends at index %d term %d, the segment after it begins after index %d term %d: a segment is missing or "+
-				"damaged; this node must rejoin under a new id", ErrCorrupt, s.path, s.last, r.LastTerm, next.first-1,
-			next.prevTerm)
-	}
-	if !r.GTIDs.Equal(next.ledger.gtids) {
-		return fmt.Errorf("%w: the GTIDs of all entries up to index %d are not those in the header of the segment after it",
-			ErrCorrupt, s.last)
-	}
-	return nil
+	return err
 }
