@@ -77,7 +77,7 @@ func (l *Log) openXA() (xid sqlkind.XID, ended bool, err error) {
 
 // trxEvents returns the events of the entry at index, none when it is no Trx entry.
 func (l *Log) trxEvents(index uint64) ([]byte, error) {
-	es, err := l.fetch(index, index+1, 0, readBlock)
+	es, err := l.Entries(index, index+1, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 
 	"trireme/internal/mysql/binlog"
 )
@@ -121,66 +120,49 @@ func sealHead(m *masterKey, n *nonce, head []byte) ([]byte, sealing, error) {
 	return aead.Seal(b, b[offCryptNonce:offCryptKey], head, b), sealing{m.id, aead}, nil
 }
 
-// openHead reads the header of an encrypted segment and returns how many bytes of sealed head follow it. The errors are
-// errBadHead, ErrNewer and ErrKey.
-func openHead(b []byte, keys *Keys) (seal sealing, sealed int64, err error) {
+// openHead reads the beginning of an encrypted segment and returns the number of bytes it takes. The errors are
+// errShortRecord, errBadHead, ErrNewer and ErrKey.
+func openHead(b []byte, keys *Keys) (h segmentHead, seal sealing, used int, err error) {
+	if len(b) < cryptHeadBytes {
+		return h, seal, 0, errShortRecord
+	}
 	le := binary.LittleEndian
 	if string(b[4:offCryptVersion]) != cryptOurs || le.Uint32(b[offCryptCRC:]) != crc32.Checksum(b[:offCryptCRC],
 		castagnoli) {
-		return seal, 0, fmt.Errorf("%w: the header of an encrypted segment does not verify", errBadHead)
+		return h, seal, 0, fmt.Errorf("%w: the header of an encrypted segment does not verify", errBadHead)
 	}
 	if v := b[offCryptVersion]; v != cryptVersion {
-		return seal, 0, fmt.Errorf("%w: encrypted segment format %d, this program knows %d", ErrNewer, v, cryptVersion)
+		return h, seal, 0, fmt.Errorf("%w: encrypted segment format %d, this program knows %d", ErrNewer, v, cryptVersion)
 	}
 	id := string(b[offCryptID : offCryptID+min(int(b[offCryptIDLen]), maxKeyID)])
-	sealed = int64(le.Uint32(b[offCryptHeadLen:]))
+	sealed := le.Uint32(b[offCryptHeadLen:])
 	if !validKeyID(id) || sealed < tagBytes || sealed > maxHeadBytes {
-		return seal, 0, fmt.Errorf("%w: %d bytes sealed with the key %q", errBadHead, sealed, id)
+		return h, seal, 0, fmt.Errorf("%w: %d bytes sealed with the key %q", errBadHead, sealed, id)
 	}
 	m := keys.find(id)
 	if m == nil {
-		return seal, 0,
+		return h, seal, 0,
 			fmt.Errorf(
 				"%w: it was written with the key %q, there are %v; give that one too (raft.log_key_file, raft.log_key_command)",
 				ErrKey, id, keys)
 	}
 	wrap, err := m.wrap(b[offCryptSalt:offCryptNonce])
 	if err != nil {
-		return seal, 0, err
+		return h, seal, 0, err
 	}
 	key, err := wrap.Open(nil, zeroNonce[:], b[offCryptKey:offCryptCRC], b[:offCryptKey])
 	if err != nil {
-		return seal, 0, fmt.Errorf("%w: the key %q is not the one of that name that it was written with", ErrKey, id)
+		return h, seal, 0, fmt.Errorf("%w: the key %q is not the one of that name that it was written with", ErrKey, id)
 	}
 	defer clear(key)
-	aead, err := newGCM(key)
-	return sealing{id, aead}, sealed, err
-}
-
-// isSealed reports whether a file that begins with b is an encrypted segment.
-func isSealed(b []byte) bool { return bytes.HasPrefix(b, []byte(cryptMagic)) }
-
-// readSealedHead reads the beginning of an encrypted segment of size bytes: see readHead.
-func readSealedHead(f io.ReaderAt, size int64, keys *Keys) (h segmentHead, seal sealing, used int64, err error) {
-	if size < cryptHeadBytes {
-		return h, seal, 0, fmt.Errorf("%w: %d bytes", errBadHead, size)
-	}
-	b := make([]byte, cryptHeadBytes)
-	if _, err := f.ReadAt(b, 0); err != nil {
+	seal.keyID = id
+	if seal.aead, err = newGCM(key); err != nil {
 		return h, seal, 0, err
 	}
-	seal, n, err := openHead(b, keys)
-	if err != nil {
-		return h, seal, 0, err
+	if used = cryptHeadBytes + int(sealed); used > len(b) {
+		return h, seal, 0, errShortRecord
 	}
-	if used = cryptHeadBytes + n; used > size {
-		return h, seal, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, size)
-	}
-	sealed := make([]byte, n)
-	if _, err := f.ReadAt(sealed, cryptHeadBytes); err != nil {
-		return h, seal, 0, err
-	}
-	plain, err := seal.aead.Open(sealed[:0], b[offCryptNonce:offCryptKey], sealed, b)
+	plain, err := seal.aead.Open(nil, b[offCryptNonce:offCryptKey], b[cryptHeadBytes:used], b[:cryptHeadBytes])
 	if err != nil {
 		return h, seal, 0, fmt.Errorf("%w: the sealed head does not verify", errBadHead)
 	}
@@ -190,6 +172,9 @@ func readSealedHead(f io.ReaderAt, size int64, keys *Keys) (h segmentHead, seal 
 	}
 	return h, seal, used, err
 }
+
+// isSealed reports whether a file that begins with b is an encrypted segment.
+func isSealed(b []byte) bool { return bytes.HasPrefix(b, []byte(cryptMagic)) }
 
 // seal turns rec into a sealed one. room, of rec's size or more, receives the sealed bytes; data is rec's if that lies
 // in one piece. Sealed bytes cannot be moved to another place of the log: the header is part of what is verified.

@@ -141,7 +141,7 @@ func describe(t testing.TB, fsys *memfs.FS) string {
 	ok(t, err)
 	last, err := l.LastIndex()
 	ok(t, err)
-	entries, err := l.Entries(first, last+1, 1<<30)
+	entries, err := l.All(first, last+1)
 	ok(t, err)
 	for _, e := range entries {
 		fmt.Fprintf(&b, "%d term %d %v, %d bytes %08x", e.GetIndex(), e.GetTerm(), e.GetType(), len(e.GetData()),
@@ -276,7 +276,7 @@ func openAny(t *testing.T, disk *memfs.FS) (entries []*raftpb.Entry) {
 	if last < first { // nothing but what was purged
 		return nil
 	}
-	es, err := l.Entries(first, last+1, 1<<30)
+	es, err := l.All(first, last+1)
 	if err != nil || uint64(len(es)) != last+1-first {
 		t.Fatalf("%d entries from %d to %d: %v", len(es), first, last, err)
 	}

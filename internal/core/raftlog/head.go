@@ -10,26 +10,7 @@ import (
 	"trireme/internal/mysql/gtid"
 )
 
-// Layout of the body of a segment's header event; docs/format/log.md draws it.
 const (
-	offHeadCluster  = 8
-	offHeadNode     = 16
-	offHeadFirst    = 24
-	offHeadPrevTerm = 32
-	offHeadDurable  = 40
-	offHeadPrevCRC  = 48
-	offHeadOpen     = 56
-	offHeadBarIndex = 64
-	offHeadBarTerm  = 72
-	offHeadBarInc   = 80
-	offHeadBarNode  = 88
-	offHeadTailNode = 90
-	offHeadTailFlag = 92
-	offHeadTailKind = 94
-	offHeadTailInc  = 96
-	offHeadTailEnd  = 104
-	headFixed       = 116
-
 	// ownVersion is the server version in the FORMAT_DESCRIPTION event of a segment that no Barrier precedes.
 	ownVersion = "8.4.0-trireme"
 	// maxHeadBytes bounds what a segment's header, its GTID set above all, may take.
@@ -38,11 +19,12 @@ const (
 
 // position is where the events of the last Trx or Barrier entry ended (S12). Kind 0: there was none.
 type position struct {
-	kind        Kind
-	flags       Flags
-	node        uint16
-	incarnation uint64
-	end         Pos
+	Node        uint16
+	Flags       Flags
+	Kind        Kind
+	_           uint8
+	Incarnation uint64
+	End         Pos
 }
 
 // ledger is what follows from all entries up to some index. A segment's header holds the one of the index before its
@@ -77,12 +59,12 @@ func (g *ledger) apply(index, term uint64, m *Meta, events []byte) {
 	for _, r := range m.GTIDs {
 		g.gtids.AddRange(r)
 	}
-	g.tail = position{m.Kind, m.Flags, m.Node, m.Incarnation, m.End}
+	g.tail = position{Kind: m.Kind, Flags: m.Flags, Node: m.Node, Incarnation: m.Incarnation, End: m.End}
 }
 
 // aborts reports whether m is a Barrier that ends the open transaction of another incarnation.
 func (g *ledger) aborts(m *Meta) bool {
-	return m.Kind == Barrier && g.open != 0 && (m.Node != g.tail.node || m.Incarnation != g.tail.incarnation)
+	return m.Kind == Barrier && g.open != 0 && (m.Node != g.tail.Node || m.Incarnation != g.tail.Incarnation)
 }
 
 // check returns an error if the entry must not follow what g has seen (S6, S12).
@@ -106,15 +88,15 @@ func (g *ledger) checkPosition(m *Meta) error {
 	if m.End.Less(m.Start) {
 		return fmt.Errorf("events end at %v before they start at %v", m.End, m.Start)
 	}
-	if t.kind == 0 {
+	if t.Kind == 0 {
 		return nil
 	}
-	if m.Node != t.node || m.Incarnation != t.incarnation {
+	if m.Node != t.Node || m.Incarnation != t.Incarnation {
 		return fmt.Errorf("events of node %d incarnation %d after those of node %d incarnation %d without a barrier",
-			m.Node, m.Incarnation, t.node, t.incarnation)
+			m.Node, m.Incarnation, t.Node, t.Incarnation)
 	}
-	if m.Start != t.end && m.Start != (Pos{File: t.end.File + 1, Off: 4}) {
-		return fmt.Errorf("events of incarnation %d start at %v, the log ends at %v", m.Incarnation, m.Start, t.end)
+	if m.Start != t.End && m.Start != (Pos{File: t.End.File + 1, Off: 4}) {
+		return fmt.Errorf("events of incarnation %d start at %v, the log ends at %v", m.Incarnation, m.Start, t.End)
 	}
 	continues := m.Flags&FlagContinues != 0
 	if open := g.open != 0; open != continues {
@@ -174,34 +156,40 @@ func appendHead(dst []byte, h *segmentHead) []byte {
 	dst = binlog.AppendPreviousGTIDs(dst, head, h.ledger.gtids)
 	binlog.SetLogPos(dst[from:], at())
 
-	body := h.appendBody(make([]byte, 0, headFixed+4))
+	body := h.body()
 	crc := crc32.Update(crc32.Checksum(dst[start:], castagnoli), castagnoli, body)
-	head.LogPos = at() + binlog.MinEventSize + headFixed + 4
+	head.LogPos = at() + binlog.MinEventSize + uint32(len(body)) + 4
 	return binlog.AppendIgnorable(dst, head, le.AppendUint32(body, crc))
 }
 
-func (h *segmentHead) appendBody(b []byte) []byte {
-	le := binary.LittleEndian
-	g := &h.ledger
-	b = append(b, recordMagic...)
-	b = append(b, recordVersion, typeSegment, 0, 0)
-	b = le.AppendUint64(b, h.cluster)
-	b = le.AppendUint64(b, h.node)
-	b = le.AppendUint64(b, h.first)
-	b = le.AppendUint64(b, h.prevTerm)
-	b = le.AppendUint64(b, h.durable)
-	b = le.AppendUint32(b, h.prevCRC)
-	b = le.AppendUint32(b, 0)
-	b = le.AppendUint64(b, g.open)
-	b = le.AppendUint64(b, g.barrier.Index)
-	b = le.AppendUint64(b, g.barrier.Term)
-	b = le.AppendUint64(b, g.barrier.Incarnation)
-	b = le.AppendUint16(b, g.barrier.Node)
-	b = le.AppendUint16(b, g.tail.node)
-	b = le.AppendUint16(b, uint16(g.tail.flags))
-	b = append(b, byte(g.tail.kind), 0)
-	b = le.AppendUint64(b, g.tail.incarnation)
-	return appendPos(b, g.tail.end)
+// headBody is the body of a segment's header event, without its CRC, little-endian; docs/format/log.md draws it.
+type headBody struct {
+	Magic               [4]byte
+	Version, Type, _, _ uint8
+	Cluster, Node       uint64
+	First, PrevTerm     uint64
+	Durable             uint64
+	PrevCRC, _          uint32
+	Open                uint64
+	BarrierIndex        uint64
+	BarrierTerm         uint64
+	BarrierIncarnation  uint64
+	BarrierNode         uint16
+	Tail                position
+}
+
+func (h *segmentHead) body() []byte {
+	bar := &h.ledger.barrier
+	b, err := binary.Append(nil, binary.LittleEndian, &headBody{
+		Magic: [4]byte([]byte(recordMagic)), Version: recordVersion, Type: typeSegment,
+		Cluster: h.cluster, Node: h.node, First: h.first, PrevTerm: h.prevTerm, Durable: h.durable, PrevCRC: h.prevCRC,
+		Open: h.ledger.open, BarrierIndex: bar.Index, BarrierTerm: bar.Term, BarrierIncarnation: bar.Incarnation,
+		BarrierNode: bar.Node, Tail: h.ledger.tail,
+	})
+	if err != nil {
+		panic(err) // a struct of numbers has one encoding
+	}
+	return b
 }
 
 var errBadHead = errors.New("bad segment header")
@@ -234,76 +222,66 @@ func parseHead(b []byte) (segmentHead, int, error) {
 		events[i] = ev
 		off += len(ev)
 	}
-	body := binlog.Body(events[2])
-	if err := checkHeadBody(b, off, body); err != nil {
+	w, err := parseHeadBody(b, off, binlog.Body(events[2]))
+	if err != nil {
 		return segmentHead{}, 0, err
 	}
-	var h segmentHead
-	h.parseBody(body)
 	set, err := gtid.DecodeBinary(binlog.Body(events[1]))
 	if err != nil {
 		return segmentHead{}, 0, fmt.Errorf("%w: %w", errBadHead, err)
 	}
-	h.ledger.gtids = set
-	if h.ledger.barrier.Index != 0 {
+	h := segmentHead{
+		cluster: w.Cluster, node: w.Node, first: w.First, prevTerm: w.PrevTerm, prevCRC: w.PrevCRC, durable: w.Durable,
+		ledger: ledger{gtids: set, open: w.Open, tail: w.Tail, barrier: BarrierInfo{
+			Index: w.BarrierIndex, Term: w.BarrierTerm, Incarnation: w.BarrierIncarnation, Node: w.BarrierNode,
+		}},
+	}
+	if w.BarrierIndex != 0 {
 		h.ledger.barrier.FDE = append([]byte(nil), events[0]...)
 	}
 	return h, off, nil
 }
 
-func checkHeadBody(b []byte, off int, body []byte) error {
-	le := binary.LittleEndian
+func parseHeadBody(b []byte, off int, body []byte) (w headBody, err error) {
 	if len(body) < offRecReserved || string(body[:offRecVersion]) != recordMagic || body[offRecType] != typeSegment {
-		return fmt.Errorf("%w: no segment header event", errBadHead)
+		return w, fmt.Errorf("%w: no segment header event", errBadHead)
 	}
 	if v := body[offRecVersion]; v > recordVersion {
-		return fmt.Errorf("%w: segment format %d, this program knows %d", ErrNewer, v, recordVersion)
+		return w, fmt.Errorf("%w: segment format %d, this program knows %d", ErrNewer, v, recordVersion)
 	}
-	if len(body) != headFixed+4 {
-		return fmt.Errorf("%w: %d bytes", errBadHead, len(body))
+	n, err := binary.Decode(body, binary.LittleEndian, &w)
+	if err != nil || len(body) != n+4 {
+		return w, fmt.Errorf("%w: %d bytes", errBadHead, len(body))
 	}
-	end := off - binlog.ChecksumLen - 4
 	crc := crc32.Checksum(b[:off-binlog.ChecksumLen-len(body)-binlog.HeaderLen], castagnoli)
-	crc = crc32.Update(crc, castagnoli, body[:headFixed])
-	if got := le.Uint32(b[end:]); got != crc {
-		return fmt.Errorf("%w: CRC %08x, computed %08x", errBadHead, got, crc)
+	crc = crc32.Update(crc, castagnoli, body[:n])
+	if got := binary.LittleEndian.Uint32(body[n:]); got != crc {
+		return w, fmt.Errorf("%w: CRC %08x, computed %08x", errBadHead, got, crc)
 	}
-	if le.Uint64(body[offHeadFirst:]) == 0 {
-		return fmt.Errorf("%w: first index 0", errBadHead)
+	if w.First == 0 {
+		return w, fmt.Errorf("%w: first index 0", errBadHead)
 	}
-	return nil
-}
-
-func (h *segmentHead) parseBody(b []byte) {
-	le := binary.LittleEndian
-	h.cluster = le.Uint64(b[offHeadCluster:])
-	h.node = le.Uint64(b[offHeadNode:])
-	h.first = le.Uint64(b[offHeadFirst:])
-	h.prevTerm = le.Uint64(b[offHeadPrevTerm:])
-	h.durable = le.Uint64(b[offHeadDurable:])
-	h.prevCRC = le.Uint32(b[offHeadPrevCRC:])
-	g := &h.ledger
-	g.open = le.Uint64(b[offHeadOpen:])
-	g.barrier = BarrierInfo{
-		Index: le.Uint64(b[offHeadBarIndex:]), Term: le.Uint64(b[offHeadBarTerm:]),
-		Incarnation: le.Uint64(b[offHeadBarInc:]), Node: le.Uint16(b[offHeadBarNode:]),
-	}
-	g.tail = position{
-		kind: Kind(b[offHeadTailKind]), flags: Flags(le.Uint16(b[offHeadTailFlag:])), node: le.Uint16(b[offHeadTailNode:]),
-		incarnation: le.Uint64(b[offHeadTailInc:]), end: posAt(b, offHeadTailEnd),
-	}
+	return w, nil
 }
 
 // DecodeBoundary reads the Data of a snapshot that Log.Snapshot made. The error is ErrCorrupt or ErrNewer.
 func DecodeBoundary(data []byte) (Boundary, error) {
-	h, n, err := parseHead(data)
-	if errors.Is(err, ErrNewer) {
+	h, err := decodeBoundary(data)
+	if err != nil {
 		return Boundary{}, err
 	}
-	if err != nil || n != len(data) {
-		return Boundary{}, fmt.Errorf("%w: snapshot boundary of %d bytes: %w", ErrCorrupt, len(data), errors.Join(err))
-	}
 	return h.boundary(), nil
+}
+
+func decodeBoundary(data []byte) (segmentHead, error) {
+	h, n, err := parseHead(data)
+	if errors.Is(err, ErrNewer) {
+		return h, err
+	}
+	if err != nil || n != len(data) {
+		return h, fmt.Errorf("%w: snapshot boundary of %d bytes: %w", ErrCorrupt, len(data), errors.Join(err))
+	}
+	return h, nil
 }
 
 func (h *segmentHead) boundary() Boundary {

@@ -108,7 +108,7 @@ func sameEntries(t testing.TB, l *Log, want []*raftpb.Entry) {
 		return
 	}
 	lo := want[0].GetIndex()
-	got, err := l.Entries(lo, lo+uint64(len(want)), 1<<62)
+	got, err := l.All(lo, lo+uint64(len(want)))
 	check(t, err)
 	if len(got) != len(want) {
 		t.Fatalf("%d entries, want %d", len(got), len(want))

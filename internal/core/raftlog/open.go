@@ -387,7 +387,7 @@ func (l *Log) recoverTail() error {
 // failed. Then the page cache shows as clean what the disk does not hold, and an fsync alone would report it durable
 // (S2).
 func rewrite(f File, from, to int64) error {
-	buf := make([]byte, min(to-from, readBlock))
+	buf := make([]byte, min(to-from, readAhead))
 	for from < to {
 		b := buf[:min(to-from, int64(len(buf)))]
 		if err := readFull(f, b, from); err != nil {

@@ -134,7 +134,7 @@ func (p *poweredLog) check(l *raftlog.Log) error {
 	if last < p.held || first > p.first {
 		return fmt.Errorf("entries %d to %d are there; %d to %d were synced", first, last, p.first, p.held)
 	}
-	got, err := l.Entries(first, last+1, 1<<40)
+	got, err := l.All(first, last+1)
 	if err != nil {
 		return fmt.Errorf("entries %d to %d: %w", first, last, err)
 	}

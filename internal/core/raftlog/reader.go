@@ -16,9 +16,6 @@ type Reader struct {
 	ahead []*raftpb.Entry // entries next, next+1, …
 }
 
-// readAhead is how much a Reader takes from disk at once.
-const readAhead = 2 << 20
-
 // NewReader makes a reader whose first entry is the one at index from.
 func (l *Log) NewReader(from uint64) *Reader { return &Reader{l: l, next: from} }
 
@@ -36,7 +33,7 @@ func (r *Reader) Next(upTo uint64, maxBytes int) ([]*raftpb.Entry, error) {
 		return nil, nil
 	}
 	if len(r.ahead) == 0 {
-		es, err := r.l.fetch(r.next, upTo+1, readAhead, readAhead)
+		es, err := r.l.Entries(r.next, upTo+1, readAhead)
 		if errors.Is(err, raft.ErrCompacted) {
 			first, _ := r.l.FirstIndex()
 			return nil, fmt.Errorf("%w: entry %d, the log begins at %d", ErrPurged, r.next, first)

@@ -227,7 +227,7 @@ func (l *Log) startSegment(head *segmentHead) (*segment, error) {
 		return nil, err
 	}
 	l.fileEnd = size
-	return newSegment(l.dir, f, *head, seal, int64(len(b))), nil
+	return newSegment(l.dir, f, *head, seal, len(b)), nil
 }
 
 // makeNext makes the next segment with its header, whole and durable, under a name that it does not keep, which it

@@ -123,23 +123,23 @@ func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) 
 	// segment it may lie anywhere.
 	from := 0
 	for i, h := range heads {
-		if t := &h.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation {
-			if at.Less(t.end) && i == 0 {
+		if t := &h.ledger.tail; t.Kind != 0 && t.Node == node && t.Incarnation == incarnation {
+			if at.Less(t.End) && i == 0 {
 				return gtid.Set{}, Pos{}, behindPosition(h.first, at)
 			}
-			if at.Less(t.end) {
+			if at.Less(t.End) {
 				break
 			}
-			if t.kind == Trx || t.end.Less(at) {
+			if t.Kind == Trx || t.End.Less(at) {
 				from = i
 			}
 		}
 	}
 	head := heads[from]
 	w := posWalk{node: node, incarnation: incarnation, at: at, seen: head.ledger.gtids.Clone(), first: head.first}
-	if t := &head.ledger.tail; t.kind != 0 && t.node == node && t.incarnation == incarnation && !at.Less(t.end) {
-		w.take(t.end)
-		w.found, w.end = from > 0 || t.kind == Trx || t.end.Less(at), t.end
+	if t := &head.ledger.tail; t.Kind != 0 && t.Node == node && t.Incarnation == incarnation && !at.Less(t.End) {
+		w.take(t.End)
+		w.found, w.end = from > 0 || t.Kind == Trx || t.End.Less(at), t.End
 	}
 	if err := l.Scan(head.first, upTo, w.entry); err != nil && !errors.Is(err, errStop) {
 		return gtid.Set{}, Pos{}, err

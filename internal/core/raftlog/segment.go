@@ -79,10 +79,10 @@ type segment struct {
 	indexed bool   // closed, and its index file has been written
 }
 
-func newSegment(dir string, f File, head segmentHead, seal sealing, headSize int64) *segment {
+func newSegment(dir string, f File, head segmentHead, seal sealing, headSize int) *segment {
 	name := segmentName(head.first)
-	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: headSize, sealing: seal,
-		content: content{last: head.first - 1, end: headSize}}
+	s := &segment{name: name, path: filepath.Join(dir, name), f: f, head: head, headSize: int64(headSize), sealing: seal,
+		content: content{last: head.first - 1, end: int64(headSize)}}
 	s.refs.Store(1)
 	return s
 }
@@ -105,26 +105,26 @@ func (s *segment) term(index uint64) uint64 {
 
 // readHead reads a segment's header and returns its size. An error other than ErrNewer, ErrKey and errBadHead is the
 // file system's.
-func readHead(f File, keys *Keys) (segmentHead, sealing, int64, error) {
+func readHead(f File, keys *Keys) (h segmentHead, seal sealing, used int, err error) {
 	size, err := f.Size()
 	if err != nil {
-		return segmentHead{}, sealing{}, 0, err
+		return h, seal, 0, err
 	}
 	for want := int64(64 << 10); ; want *= 4 {
-		n := min(want, size)
-		b := make([]byte, n)
+		b := make([]byte, min(want, size))
 		if _, err := f.ReadAt(b, 0); err != nil {
-			return segmentHead{}, sealing{}, 0, err
+			return h, seal, 0, err
 		}
 		if isSealed(b) {
-			return readSealedHead(f, size, keys)
+			h, seal, used, err = openHead(b, keys)
+		} else {
+			h, used, err = parseHead(b)
 		}
-		h, used, err := parseHead(b)
 		if err != errShortRecord {
-			return h, sealing{}, int64(used), err
+			return h, seal, used, err
 		}
-		if n == size || n >= maxHeadBytes {
-			return segmentHead{}, sealing{}, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, n)
+		if n := int64(len(b)); n == size || n >= maxHeadBytes {
+			return h, seal, 0, fmt.Errorf("%w: it does not end within %d bytes", errBadHead, n)
 		}
 	}
 }

@@ -67,36 +67,13 @@ func (l *Log) find(index uint64) *segment {
 	return l.segs[sort.Search(len(l.segs), func(i int) bool { return l.segs[i].first() > index })-1]
 }
 
-// Entries implements raft.Storage.
+// readAhead is how much a reader takes from disk at once.
+const readAhead = 2 << 20
+
+// Entries implements raft.Storage. It returns what the cache or one read of a segment gives, which may be less than
+// maxSize allows: Raft asks again. The errors are raft.ErrCompacted, raft.ErrUnavailable, ErrCorrupt and the file
+// system's.
 func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
-	var out []*raftpb.Entry
-	var size uint64
-	for lo < hi {
-		part, err := l.fetch(lo, hi, maxSize-min(size, maxSize), readBlock)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range part {
-			size += entryCost(len(e.Data))
-			if size > maxSize && len(out) > 0 {
-				return out, nil
-			}
-			out = append(out, e)
-			lo++
-		}
-		if size >= maxSize {
-			break
-		}
-	}
-	return out, nil
-}
-
-// readBlock is how much a reader takes from disk at once.
-const readBlock = 1 << 20
-
-// fetch returns at least one entry from lo on, and more up to hi-1 and maxBytes as the cache or one read of a segment
-// give them. The errors are raft.ErrCompacted, raft.ErrUnavailable, ErrCorrupt and the file system's.
-func (l *Log) fetch(lo, hi, maxBytes uint64, block int64) ([]*raftpb.Entry, error) {
 	for {
 		l.mu.RLock()
 		if lo < l.first() {
@@ -107,7 +84,7 @@ func (l *Log) fetch(lo, hi, maxBytes uint64, block int64) ([]*raftpb.Entry, erro
 			l.mu.RUnlock()
 			return nil, raft.ErrUnavailable
 		}
-		if out := l.cache.get(nil, lo, hi, maxBytes); len(out) > 0 {
+		if out := l.cache.get(nil, lo, hi, maxSize); len(out) > 0 {
 			l.mu.RUnlock()
 			return out, nil
 		}
@@ -115,7 +92,7 @@ func (l *Log) fetch(lo, hi, maxBytes uint64, block int64) ([]*raftpb.Entry, erro
 		s.acquire()
 		l.mu.RUnlock()
 
-		out, err := l.readSegment(s, lo, hi, int64(min(maxBytes, uint64(block))))
+		out, err := l.readSegment(s, lo, hi, int64(min(maxSize, readAhead)))
 		s.release()
 		if err == nil {
 			return out, nil

@@ -140,9 +140,9 @@ func (l *Log) ledgerAfter(index, upTo uint64) (led ledger, at uint64, err error)
 // ResetTo discards the whole log and starts after snap, which another node's Snapshot made. HardState is kept, with the
 // commit index raised to snap's.
 func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
-	head, n, err := parseHead(snap.GetData())
-	if err != nil || n != len(snap.GetData()) {
-		return fmt.Errorf("%w: snapshot boundary of %d bytes: %w", ErrCorrupt, len(snap.GetData()), errors.Join(err))
+	head, err := decodeBoundary(snap.GetData())
+	if err != nil {
+		return err
 	}
 	meta := snap.GetMetadata()
 	if head.first != meta.GetIndex()+1 || head.prevTerm != meta.GetTerm() {
