@@ -49,9 +49,6 @@ func (f *feedLog) Read(ctx context.Context, from, to uint64, maxBytes int) ([]du
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.reader == nil || f.reader.Index() != from {
-		if f.reader != nil {
-			f.reader.Close()
-		}
 		f.reader = f.n.rlog.NewReader(from)
 	}
 	es, err := f.reader.Next(min(to, f.Committed()), maxBytes)

@@ -33,7 +33,6 @@ func TestFeedGivesOnlyCommitted(t *testing.T) {
 	if err != nil || len(got) != committed {
 		t.Errorf("%d entries, %v; want %d", len(got), err, committed)
 	}
-	f.reader.Close()
 	_, all := n.led.Snapshot()
 	if next, _, err := f.SeekGTID(all); err != nil || next != committed+1 {
 		t.Errorf("with %s executed the feed begins at %d, %v; want %d", all.String(), next, err, committed+1)

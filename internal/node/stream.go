@@ -65,10 +65,7 @@ func (f *feedLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (
 func (f *feedLog) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.reader != nil {
-		f.reader.Close()
-		f.reader = nil
-	}
+	f.reader = nil
 }
 
 var (

@@ -168,7 +168,6 @@ func (g *glue) feedSome() {
 		return
 	}
 	r := log.NewReader(f.next)
-	defer r.Close()
 	for f.next <= to {
 		es, err := r.Next(to, 1<<20)
 		if err != nil || len(es) == 0 {

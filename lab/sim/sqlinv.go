@@ -177,7 +177,6 @@ func (s *sqlWorld) learn(log *raftlog.Log, upTo uint64) {
 		return
 	}
 	r := log.NewReader(s.next)
-	defer r.Close()
 	for s.next <= upTo {
 		es, err := r.Next(upTo, 1<<20)
 		if err != nil || len(es) == 0 {

@@ -23,15 +23,11 @@ const maxStatement = 7 * 24 * time.Hour
 // all that is logged.
 func ddlTime(events []byte) (d time.Duration) {
 	begun := false
-	for len(events) > 0 {
-		h, ev, rest, err := binlog.Cut(events)
-		if err != nil {
-			return d // the checks of the log are elsewhere
-		}
+	for h, ev := range binlog.Events(events) { // the checks of the log are elsewhere
 		if begun && h.Type == binlog.TypeQuery {
 			d += statementTime(ev)
 		}
-		begun, events = h.Type.StartsTransaction(), rest
+		begun = h.Type.StartsTransaction()
 	}
 	return d
 }

@@ -34,12 +34,11 @@ func (w *Walker) Walk(m *raftlog.Meta, index uint64, events []byte, f func(b bin
 		return nil
 	}
 	for len(events) > 0 {
-		h, err := binlog.ParseHeader(events)
-		if err != nil || int(h.EventSize) > len(events) {
-			return fmt.Errorf("entry %d: bad event: %v", index, err)
+		h, ev, rest, err := binlog.Cut(events)
+		if err != nil {
+			return fmt.Errorf("entry %d: bad event: %w", index, err)
 		}
-		ev := events[:h.EventSize]
-		events = events[h.EventSize:]
+		events = rest
 		if w.knows = w.knows || h.Type == binlog.TypeGTID || h.Type == binlog.TypeGTIDTagged; !w.knows {
 			continue
 		}

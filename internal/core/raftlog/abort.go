@@ -50,19 +50,14 @@ func appendStatementEnd(dst []byte, h binlog.Header) []byte {
 // first and the last chunk only.
 func (l *Log) openXA() (xid sqlkind.XID, ended bool, err error) {
 	events, err := l.trxEvents(l.ledger.open)
-	if err != nil {
+	if err != nil || !framed(events) {
 		return xid, false, err
 	}
 	var asm binlog.Assembler
-	for len(events) > 0 {
-		h, ev, rest, err := binlog.Cut(events)
-		if err != nil {
+	for h, ev := range binlog.Events(events) {
+		if _, err := asm.Feed(h, ev); err != nil {
 			return xid, false, nil // no events that a text could be made of
 		}
-		if _, err := asm.Feed(h, ev); err != nil {
-			return xid, false, nil
-		}
-		events = rest
 	}
 	if xid = asm.Trx().XID; !asm.InTransaction() || xid == (sqlkind.XID{}) {
 		return sqlkind.XID{}, false, nil
@@ -90,16 +85,10 @@ func (l *Log) trxEvents(index uint64) ([]byte, error) {
 
 // endsXA reports whether the last event is XA END.
 func endsXA(events []byte) bool {
-	for len(events) > 0 {
-		_, ev, rest, err := binlog.Cut(events)
-		if err != nil {
-			return false
-		}
-		if len(rest) == 0 {
-			q, err := binlog.ParseQuery(ev)
-			return err == nil && sqlkind.Classify(q.SQL) == sqlkind.XAEnd
-		}
-		events = rest
+	var last []byte
+	for _, ev := range binlog.Events(events) {
+		last = ev
 	}
-	return false
+	q, err := binlog.ParseQuery(last)
+	return err == nil && sqlkind.Classify(q.SQL) == sqlkind.XAEnd
 }

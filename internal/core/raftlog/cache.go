@@ -7,9 +7,9 @@ import "go.etcd.io/raft/v3/raftpb"
 type cache struct {
 	limit int64
 	bytes int64
-	// ring[(head+i) % len(ring)] is the i-th of n entries.
-	ring    []*raftpb.Entry
-	head, n int
+	// ring[i % len(ring)] is the entry at index i, for those from first to end-1.
+	ring       []*raftpb.Entry
+	first, end uint64
 }
 
 // cacheEntryCost is what an entry takes besides its data.
@@ -17,58 +17,52 @@ const cacheEntryCost = 128
 
 func cacheCost(e *raftpb.Entry) int64 { return int64(len(e.Data)) + cacheEntryCost }
 
-func (c *cache) at(i int) *raftpb.Entry { return c.ring[(c.head+i)%len(c.ring)] }
+func (c *cache) at(index uint64) **raftpb.Entry { return &c.ring[index%uint64(len(c.ring))] }
+
+func (c *cache) drop(index uint64) {
+	c.bytes -= cacheCost(*c.at(index))
+	*c.at(index) = nil
+}
 
 // push takes the entry that follows the newest one, and drops the oldest ones over the limit.
 func (c *cache) push(e *raftpb.Entry) {
-	if c.n == len(c.ring) {
-		grown := make([]*raftpb.Entry, max(64, 2*len(c.ring)))
-		for i := range c.n {
-			grown[i] = c.at(i)
-		}
-		c.ring, c.head = grown, 0
+	if c.first == c.end {
+		c.first, c.end = e.GetIndex(), e.GetIndex()
 	}
-	c.ring[(c.head+c.n)%len(c.ring)] = e
-	c.n++
-	c.bytes += cacheCost(e)
-	for c.bytes > c.limit && c.n > 0 {
-		c.bytes -= cacheCost(c.ring[c.head])
-		c.ring[c.head] = nil
-		c.head = (c.head + 1) % len(c.ring)
-		c.n--
+	if c.end-c.first == uint64(len(c.ring)) {
+		grown := cache{ring: make([]*raftpb.Entry, max(64, 2*len(c.ring)))}
+		for i := c.first; i < c.end; i++ {
+			*grown.at(i) = *c.at(i)
+		}
+		c.ring = grown.ring
+	}
+	*c.at(c.end) = e
+	c.end++
+	for c.bytes += cacheCost(e); c.bytes > c.limit && c.first < c.end; c.first++ {
+		c.drop(c.first)
 	}
 }
 
 // cut forgets the entries from index on.
 func (c *cache) cut(index uint64) {
-	for c.n > 0 && c.at(c.n-1).GetIndex() >= index {
-		i := (c.head + c.n - 1) % len(c.ring)
-		c.bytes -= cacheCost(c.ring[i])
-		c.ring[i] = nil
-		c.n--
+	for c.end > max(c.first, index) {
+		c.end--
+		c.drop(c.end)
 	}
 }
 
-// get appends to dst the entries from lo to hi-1 that are there, as long as the data stays below maxBytes, at least
-// one. None means that lo is not in the cache.
-func (c *cache) get(dst []*raftpb.Entry, lo, hi, maxBytes uint64) []*raftpb.Entry {
-	if c.n == 0 {
-		return dst
-	}
-	first := c.at(0).GetIndex()
-	if lo < first {
-		return dst
-	}
+// get returns the entries from lo to hi-1 that are there, as long as the data stays below maxBytes, at least one. None
+// means that lo is not in the cache.
+func (c *cache) get(lo, hi, maxBytes uint64) (out []*raftpb.Entry) {
 	var size uint64
-	for i := int(lo - first); i < c.n && lo < hi; i, lo = i+1, lo+1 {
-		e := c.at(i)
-		size += entryCost(len(e.Data))
-		if size > maxBytes && len(dst) > 0 {
+	for i := lo; i >= c.first && i < min(hi, c.end); i++ {
+		e := *c.at(i)
+		if size += entryCost(len(e.Data)); size > maxBytes && len(out) > 0 {
 			break
 		}
-		dst = append(dst, e)
+		out = append(out, e)
 	}
-	return dst
+	return out
 }
 
 // entryCost is what an entry counts in the limits of Entries and Next: about its size in a message.

@@ -18,3 +18,11 @@ func (l *Log) Barrier() BarrierInfo {
 	defer l.mu.RUnlock()
 	return l.ledger.barrier
 }
+
+// Err returns the failure that ended the log's life, or nil.
+func (l *Log) Err() error {
+	if e := l.failed.Load(); e != nil {
+		return *e
+	}
+	return nil
+}

@@ -133,13 +133,11 @@ type segmentHead struct {
 // prev is the chain that the segment's first record continues.
 func (h *segmentHead) prev() chain { return chain{h.first - 1, h.prevTerm, h.prevCRC} }
 
-// appendHead appends a segment's first bytes: magic, FORMAT_DESCRIPTION, PREVIOUS_GTIDS and the header event.
-func appendHead(dst []byte, h *segmentHead) []byte {
+// encode returns a segment's first bytes: magic, FORMAT_DESCRIPTION, PREVIOUS_GTIDS and the header event.
+func (h *segmentHead) encode() []byte {
 	le := binary.LittleEndian
-	start := len(dst)
-	at := func() uint32 { return uint32(len(dst) - start) }
 	server := uint32(h.node)
-	dst = append(dst, binlog.Magic...)
+	dst := []byte(binlog.Magic)
 
 	fde := h.ledger.barrier.FDE
 	if fde == nil {
@@ -148,17 +146,17 @@ func appendHead(dst []byte, h *segmentHead) []byte {
 	from := len(dst)
 	dst = append(dst, fde...)
 	le.PutUint16(dst[from+17:], le.Uint16(dst[from+17:])&^binlog.FlagInUse)
-	binlog.SetLogPos(dst[from:], at())
+	binlog.SetLogPos(dst[from:], uint32(len(dst)))
 	stamp := le.Uint32(dst[from:])
 
 	head := binlog.Header{Timestamp: stamp, ServerID: server, Flags: binlog.FlagIgnorable}
 	from = len(dst)
 	dst = binlog.AppendPreviousGTIDs(dst, head, h.ledger.gtids)
-	binlog.SetLogPos(dst[from:], at())
+	binlog.SetLogPos(dst[from:], uint32(len(dst)))
 
 	body := h.body()
-	crc := crc32.Update(crc32.Checksum(dst[start:], castagnoli), castagnoli, body)
-	head.LogPos = at() + binlog.MinEventSize + uint32(len(body)) + 4
+	crc := crc32.Update(crc32.Checksum(dst, castagnoli), castagnoli, body)
+	head.LogPos = uint32(len(dst)) + binlog.MinEventSize + uint32(len(body)) + 4
 	return binlog.AppendIgnorable(dst, head, le.AppendUint32(body, crc))
 }
 
@@ -194,7 +192,7 @@ func (h *segmentHead) body() []byte {
 
 var errBadHead = errors.New("bad segment header")
 
-// parseHead reads what appendHead wrote and returns the number of bytes it took. The errors are errShortRecord,
+// parseHead reads what encode wrote and returns the number of bytes it took. The errors are errShortRecord,
 // errBadHead and ErrNewer.
 func parseHead(b []byte) (segmentHead, int, error) {
 	if len(b) >= len(binlog.Magic) && string(b[:len(binlog.Magic)]) != binlog.Magic {

@@ -1,6 +1,7 @@
 package raftlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -63,20 +64,12 @@ func (o *Options) setDefaults() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.SegmentBytes == 0 {
-		o.SegmentBytes = defaultSegmentBytes
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = defaultCacheBytes
-	}
-	if o.ZeroAheadBytes == 0 {
-		o.ZeroAheadBytes = defaultZeroAhead
-	}
+	o.SegmentBytes = cmp.Or(o.SegmentBytes, defaultSegmentBytes)
+	o.CacheBytes = cmp.Or(o.CacheBytes, defaultCacheBytes)
+	o.ZeroAheadBytes = cmp.Or(o.ZeroAheadBytes, defaultZeroAhead)
+	o.hardSegmentBytes = cmp.Or(o.hardSegmentBytes, hardSegmentBytes)
 	if o.Later == nil {
 		o.Later = func(job func()) { go job() }
-	}
-	if o.hardSegmentBytes == 0 {
-		o.hardSegmentBytes = hardSegmentBytes
 	}
 	if o.SegmentBytes < 0 || o.SegmentBytes > maxSegmentBytes {
 		return fmt.Errorf("raftlog: segment size %d is not in 1..%d bytes", o.SegmentBytes, maxSegmentBytes)
@@ -185,14 +178,6 @@ func (l *Log) fail(doing string, err error) error {
 	return *l.failed.Load()
 }
 
-// Err returns the failure that ended the log's life, or nil.
-func (l *Log) Err() error {
-	if e := l.failed.Load(); e != nil {
-		return *e
-	}
-	return nil
-}
-
 // DurableIndex returns the highest index known to be fsynced.
 func (l *Log) DurableIndex() uint64 { return l.durable.Load() }
 
@@ -241,7 +226,7 @@ func (l *Log) Close() error {
 	if l.closed {
 		return nil
 	}
-	err := l.Err()
+	err := l.usable()
 	if err == nil {
 		err = l.seal()
 	}

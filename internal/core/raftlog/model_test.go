@@ -269,7 +269,6 @@ func (m *model) equal(got, want *raftpb.Entry) {
 
 func (m *model) readAll() {
 	r := m.l.NewReader(m.first)
-	defer r.Close()
 	next := m.first
 	for {
 		es, err := r.Next(m.last(), 2000)

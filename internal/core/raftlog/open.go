@@ -141,7 +141,7 @@ func (l *Log) create(names []string) error {
 
 // encodeHead returns what a segment begins with, sealed if there are keys.
 func (l *Log) encodeHead(head *segmentHead) (b []byte, seal sealing, err error) {
-	b = appendHead(nil, head)
+	b = head.encode()
 	if key := l.opts.Keys.current(); key != nil {
 		b, seal, err = sealHead(key, &l.nonce, b)
 	}

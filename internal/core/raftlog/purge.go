@@ -91,7 +91,7 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	head.node, head.prevCRC, head.durable = 0, 0, 0
 	index := head.first - 1
 	snap = &raftpb.Snapshot{
-		Data:     appendHead(nil, &head),
+		Data:     head.encode(),
 		Metadata: &raftpb.SnapshotMetadata{ConfState: conf, Index: &index, Term: &head.prevTerm},
 	}
 	l.mu.Lock()

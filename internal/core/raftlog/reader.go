@@ -56,6 +56,3 @@ func (r *Reader) Next(upTo uint64, maxBytes int) ([]*raftpb.Entry, error) {
 	r.next += uint64(n)
 	return out, nil
 }
-
-// Close releases what the reader holds.
-func (r *Reader) Close() { r.ahead = nil }

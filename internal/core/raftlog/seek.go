@@ -15,14 +15,7 @@ import (
 // up to upTo holds such a transaction, the index is upTo+1, or the first chunk of a transaction that has not ended
 // there. The error is ErrPurged if the index would lie below FirstIndex. upTo must not exceed the commit index.
 func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err error) {
-	l.mu.RLock()
-	heads := make([]*segmentHead, 0, len(l.segs))
-	for i, s := range l.segs {
-		if i == 0 || s.head.first <= upTo+1 { // a receiver may have what is not committed here yet
-			heads = append(heads, &s.head)
-		}
-	}
-	l.mu.RUnlock()
+	heads := l.heads(upTo)
 	// Each segment's header has what all segments before it hold: the sets grow, so the last one within set is found by
 	// halving.
 	i := sort.Search(len(heads), func(i int) bool { return !set.ContainsSet(heads[i].ledger.gtids) }) - 1
@@ -70,6 +63,18 @@ func (l *Log) SeekGTID(set gtid.Set, upTo uint64) (index uint64, fde []byte, err
 	return index, fde, err
 }
 
+// heads returns what the segments that hold entries up to an index begin with, at least the first one.
+func (l *Log) heads(upTo uint64) (heads []*segmentHead) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for i, s := range l.segs {
+		if i == 0 || s.head.first <= upTo+1 { // a receiver may have what is not committed here yet
+			heads = append(heads, &s.head)
+		}
+	}
+	return heads
+}
+
 // errStop ends a Scan that has found what it looked for.
 var errStop = fmt.Errorf("raftlog: found")
 
@@ -86,7 +91,6 @@ func clipText(s string) string {
 // events live until fn returns. to must not exceed the commit index. ErrPurged: from lies below FirstIndex.
 func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events []byte) error) error {
 	r := l.NewReader(from)
-	defer r.Close()
 	var m Meta
 	for {
 		es, err := r.Next(to, readAhead)
@@ -111,14 +115,7 @@ func (l *Log) Scan(from, to uint64, fn func(m *Meta, index, term uint64, events 
 // log, up to index upTo; and where the last of them ends, at the position or before it. The errors are ErrPurged,
 // ErrNoPosition, ErrBeyond, ErrCorrupt, or the file system's. upTo must not exceed the commit index.
 func (l *Log) GTIDsBefore(node uint16, incarnation uint64, at Pos, upTo uint64) (has gtid.Set, end Pos, err error) {
-	l.mu.RLock()
-	heads := make([]*segmentHead, 0, len(l.segs))
-	for _, s := range l.segs {
-		if s.head.first <= upTo+1 {
-			heads = append(heads, &s.head)
-		}
-	}
-	l.mu.RUnlock()
+	heads := l.heads(upTo)
 	// The last segment before which the newest entry is of the incarnation and not after the position. Without such a
 	// segment it may lie anywhere.
 	from := 0
@@ -228,11 +225,7 @@ func endsUpTo(m *Meta, events []byte, at Pos) (n int, last Pos) {
 		return n, m.End
 	}
 	end, begun := m.Start, m.Flags&FlagContinues != 0
-	for len(events) > 0 {
-		h, _, rest, err := binlog.Cut(events)
-		if err != nil {
-			return n, last
-		}
+	for h := range binlog.Events(events) {
 		if h.Type.StartsTransaction() {
 			if begun && !at.Less(end) {
 				n, last = n+1, end
@@ -241,9 +234,8 @@ func endsUpTo(m *Meta, events []byte, at Pos) (n int, last Pos) {
 		}
 		end = Pos{File: m.End.File, Off: binlog.PositionOf(end.Off, h.LogPos)}
 		if at.Less(end) {
-			return n, last
+			break
 		}
-		events = rest
 	}
 	return n, last
 }

@@ -84,7 +84,7 @@ func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 			l.mu.RUnlock()
 			return nil, raft.ErrUnavailable
 		}
-		if out := l.cache.get(nil, lo, hi, maxSize); len(out) > 0 {
+		if out := l.cache.get(lo, hi, maxSize); len(out) > 0 {
 			l.mu.RUnlock()
 			return out, nil
 		}
@@ -245,5 +245,5 @@ func (l *Log) Cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
 	if lo < l.first() || lo > l.last || hi > l.last+1 {
 		return nil
 	}
-	return l.cache.get(nil, lo, hi, maxBytes)
+	return l.cache.get(lo, hi, maxBytes)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"iter"
 )
 
 // Header is the common header of an event; the package comment draws it.
@@ -61,6 +62,19 @@ func Cut(b []byte) (h Header, event, rest []byte, err error) {
 		return Header{}, nil, b, ErrShort
 	}
 	return h, b[:h.EventSize:h.EventSize], b[h.EventSize:], nil
+}
+
+// Events yields the events that b begins with, up to what is no whole event.
+func Events(b []byte) iter.Seq2[Header, []byte] {
+	return func(yield func(Header, []byte) bool) {
+		for {
+			h, ev, rest, err := Cut(b)
+			if err != nil || !yield(h, ev) {
+				return
+			}
+			b = rest
+		}
+	}
 }
 
 // Body returns what lies between header and checksum. ev is one whole event.
