@@ -11,8 +11,8 @@ import (
 	"trireme/internal/base/loop"
 	"trireme/internal/base/mutant"
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
-	"trireme/internal/node/ackpath"
 )
 
 // enginePatience is for how long a write to the disk may hold up the engine before it goes on beside it.
@@ -52,7 +52,7 @@ func (n *Node) startEngine() error {
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight), CampaignDelay: n.leadership.CampaignDelay,
 		OnAnswer:    func(uint64) { n.wakeLoop() },
-		OnCommitted: n.acks.OnCommitted, Quick: ackpath.IsQuick, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
+		OnCommitted: n.acks.OnCommitted, Quick: raftlog.IsPlainTrx, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
 		OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
 	n.engine.Start() // without raft, too: the end of the links waits for it
 	return err

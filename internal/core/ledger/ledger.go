@@ -44,7 +44,7 @@ type Barrier struct {
 // small.
 type Mark struct {
 	Index     uint64 // the last one, when marks were merged
-	First     uint64 // the first one; 0 means Index
+	First     uint64 // the first one
 	GTIDs     []gtid.Range
 	Bytes     int64
 	Heavy     Heavy     // part of it
@@ -107,7 +107,7 @@ func (l *Ledger) Add(index, term uint64, data []byte, now time.Time) (m raftlog.
 			l.barriers = slices.Delete(l.barriers, 0, 1)
 		}
 	case raftlog.Trx:
-		mark := Mark{Index: index, GTIDs: m.GTIDs, Bytes: int64(len(data)), Heard: now, Committed: now}
+		mark := Mark{Index: index, First: index, GTIDs: m.GTIDs, Bytes: int64(len(data)), Heard: now, Committed: now}
 		if m.Flags&raftlog.FlagSpecial != 0 {
 			mark.Heavy.DDL = ddlTime(rest)
 		}
@@ -174,21 +174,13 @@ func (l *Ledger) addTrx(term uint64, m *raftlog.Meta, mark Mark) error {
 	return nil
 }
 
-// first is the lowest index that is not applied while the mark stands.
-func (m *Mark) first() uint64 {
-	if m.First != 0 {
-		return m.First
-	}
-	return m.Index
-}
-
 // mergeMarks halves a list of marks: two neighbours become one with the GTIDs of both.
 func mergeMarks(in []Mark) []Mark {
 	out := in[:0]
 	for i := 0; i+1 < len(in); i += 2 {
 		a, b := in[i], in[i+1]
 		gs := append(append([]gtid.Range(nil), a.GTIDs...), b.GTIDs...)
-		out = append(out, Mark{Index: b.Index, First: a.first(), GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes,
+		out = append(out, Mark{Index: b.Index, First: a.First, GTIDs: joinRanges(gs), Bytes: a.Bytes + b.Bytes,
 			Heavy: a.Heavy.Plus(b.Heavy), Heard: a.Heard, Committed: a.Committed})
 	}
 	if len(in)%2 == 1 {
@@ -284,7 +276,7 @@ func (l *Ledger) Applied(executed gtid.Set) Backlog {
 		l.pending = nil
 		return Backlog{Applied: l.index}
 	}
-	b := Backlog{Applied: l.pending[0].first() - 1, Since: l.pending[0].Heard, Committed: l.pending[0].Committed,
+	b := Backlog{Applied: l.pending[0].First - 1, Since: l.pending[0].Heard, Committed: l.pending[0].Committed,
 		Next: l.pending[0].Heavy}
 	for i := range l.pending {
 		b.Bytes += l.pending[i].Bytes
@@ -311,7 +303,7 @@ func (l *Ledger) LeftOut(executed, before gtid.Set) (g gtid.GTID, index uint64) 
 	}
 	for i := range l.pending[1:] {
 		if later := l.pending[i+1].GTIDs; containsAll(executed, later) && !containsAll(before, later) {
-			return first(missing[0]), l.pending[0].first()
+			return first(missing[0]), l.pending[0].First
 		}
 	}
 	return g, 0
@@ -342,7 +334,7 @@ func (l *Ledger) Missing(upTo uint64) (s gtid.Set) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.pending {
-		if l.pending[i].first() > upTo {
+		if l.pending[i].First > upTo {
 			break
 		}
 		for _, r := range l.pending[i].GTIDs {
@@ -359,7 +351,7 @@ func (l *Ledger) AppliedIndex() uint64 {
 	if len(l.pending) == 0 {
 		return l.index
 	}
-	return l.pending[0].first() - 1
+	return l.pending[0].First - 1
 }
 
 // IndexOf returns the index that must be applied for all of set to be; 0 if that has been seen already. known is false

@@ -221,7 +221,7 @@ func TestLedgerApplied(t *testing.T) {
 		}
 	}
 	// A new life holds less than the one before it had.
-	l.Restart([]Mark{{Index: 14, GTIDs: testSet(t, "4").Ranges()}, {Index: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
+	l.Restart([]Mark{{Index: 14, First: 14, GTIDs: testSet(t, "4").Ranges()}, {Index: 16, First: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
 	if err := trxStep(at(400), at(500), 0, 9, 9).add(l); err != nil { // 18
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func checkApplied(t *rapid.T, l *Ledger, log []Txn, executed gtid.Set, merged bo
 	}
 	if merged && got < want {
 		// Only because a mark that is not applied begins there.
-		if m := l.pending[0]; m.first() != got+1 || m.Index <= want {
+		if m := l.pending[0]; m.First != got+1 || m.Index <= want {
 			t.Fatalf("applied %d, want %d; pending %+v", got, want, l.pending)
 		}
 	}

@@ -28,6 +28,6 @@ func (m *Marker) Add(t Txn) {
 	if len(m.List) >= maxMarks {
 		m.List = mergeMarks(m.List)
 	}
-	m.List = append(m.List, Mark{Index: t.Index, GTIDs: lost, Bytes: t.Bytes, Heavy: t.Heavy, Heard: m.Now,
+	m.List = append(m.List, Mark{Index: t.Index, First: t.Index, GTIDs: lost, Bytes: t.Bytes, Heavy: t.Heavy, Heard: m.Now,
 		Committed: m.Now})
 }

@@ -263,9 +263,6 @@ const largeWrite = 256 << 10
 // size if the zeros ahead are used up.
 func (l *Log) extend(end int64) int64 {
 	ahead := l.opts.ZeroAheadBytes
-	if ahead < 0 {
-		return max(l.fileEnd, end)
-	}
 	size := l.fileEnd
 	switch {
 	case end+minFiller <= size:

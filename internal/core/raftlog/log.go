@@ -27,7 +27,7 @@ type Options struct {
 	// CacheBytes bounds the data of recent entries kept in memory, 64 MiB by default.
 	CacheBytes int64
 	// ZeroAheadBytes is how much of the segment is filled with zeros ahead of the records, 1 MiB by default: an fdatasync
-	// that changes neither the file's size nor its blocks takes two thirds of the time. Negative: none.
+	// that changes neither the file's size nor its blocks takes two thirds of the time.
 	ZeroAheadBytes int64
 	// Cluster and NodeID (the raft id) are written into every file and checked at Open.
 	Cluster uint64

@@ -47,7 +47,7 @@ func newModel(t *rapid.T) *model {
 	m := &model{t: t, fs: memfs.New(), first: 1}
 	m.opts = raftlog.Options{
 		Dir: "/raft", FS: m.fs, SegmentBytes: rapid.Int64Range(1000, 20000).Draw(t, "segment"),
-		CacheBytes: rapid.Int64Range(1, 8000).Draw(t, "cache"), ZeroAheadBytes: rapid.SampledFrom([]int64{-1, 600, 4096}).
+		CacheBytes: rapid.Int64Range(1, 8000).Draw(t, "cache"), ZeroAheadBytes: rapid.SampledFrom([]int64{1, 600, 4096}).
 				Draw(t, "zeros"), Cluster: 5, NodeID: 1, Keys: keys,
 		Later: later,
 	}

@@ -239,14 +239,11 @@ func appendFiller(dst []byte, at, size int64, serverID uint32) []byte {
 // hidden from mysqlbinlog.
 func framed(b []byte) bool {
 	for len(b) > 0 {
-		if len(b) < binlog.MinEventSize {
+		_, _, rest, err := binlog.Cut(b)
+		if err != nil {
 			return false
 		}
-		n := binary.LittleEndian.Uint32(b[9:])
-		if n < binlog.MinEventSize || uint64(n) > uint64(len(b)) {
-			return false
-		}
-		b = b[n:]
+		b = rest
 	}
 	return true
 }

@@ -87,7 +87,7 @@ func (l *Log) makeSpare() error {
 	}
 	err = f.Allocate(l.opts.SegmentBytes)
 	if err == nil {
-		err = zero(f, 0, l.spareBytes())
+		err = zero(f, 0, l.opts.ZeroAheadBytes)
 	}
 	if err == nil {
 		failpoint.Hit("spare.before-sync")
@@ -99,9 +99,6 @@ func (l *Log) makeSpare() error {
 	failpoint.Hit("spare.after-sync")
 	return nil
 }
-
-// spareBytes is the size of the spare file.
-func (l *Log) spareBytes() int64 { return max(l.opts.ZeroAheadBytes, 0) }
 
 // writeIndexes writes the index files that closed segments lack. Call it with side held.
 func (l *Log) writeIndexes() {
@@ -260,8 +257,8 @@ func (l *Log) makeNext(name string, head []byte) (string, error) {
 // useSpare writes a segment's header into the spare file, durably, before it gets the segment's name: that name says
 // that the header is there. used is false if no spare file has room for the header.
 func (l *Log) useSpare(head []byte) (used bool, err error) {
-	at, size := int64(len(head)), l.spareBytes()
-	if size > 0 && at+minFiller > size || !l.spare.CompareAndSwap(spareReady, spareTaken) {
+	at, size := int64(len(head)), l.opts.ZeroAheadBytes
+	if at+minFiller > size || !l.spare.CompareAndSwap(spareReady, spareTaken) {
 		return false, nil
 	}
 	f, err := l.fs.Open(l.path(spareName))
@@ -272,9 +269,7 @@ func (l *Log) useSpare(head []byte) (used bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	if size > 0 {
-		head = appendFiller(head, at, size-at, uint32(l.opts.NodeID))
-	}
+	head = appendFiller(head, at, size-at, uint32(l.opts.NodeID))
 	if _, err = f.WriteAt(head, 0); err == nil {
 		failpoint.Hit("rotate.after-header")
 		err = f.Fdatasync()

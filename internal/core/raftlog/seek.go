@@ -182,10 +182,13 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 		return nil
 	}
 	w.end = m.End
-	if m.Kind == Barrier {
-		return w.barrier(m)
-	}
-	if left, end := endsUpTo(m, events, w.at); left > 0 {
+	left, end := endsUpTo(m, events, w.at)
+	switch {
+	case m.Kind == Barrier && !w.found && !m.End.Less(w.at) && w.first > 1:
+		return behindPosition(w.first, w.at) // it may have led before, in what is gone
+	case m.Kind == Barrier && (!w.found || m.End.Less(w.at)):
+		w.take(m.End)
+	case left > 0:
 		for _, r := range m.GTIDs {
 			n := min(int64(r.Len()), int64(left))
 			if n > 0 {
@@ -194,21 +197,6 @@ func (w *posWalk) entry(m *Meta, _, _ uint64, events []byte) error {
 			left -= int(n)
 		}
 		w.take(end)
-	}
-	if w.at.Less(m.End) {
-		return errStop
-	}
-	return nil
-}
-
-func (w *posWalk) barrier(m *Meta) error {
-	switch {
-	case m.End.Less(w.at):
-		w.take(m.End)
-	case !w.found && w.first > 1:
-		return behindPosition(w.first, w.at) // it may have led before, in what is gone
-	case !w.found:
-		w.take(m.End)
 	}
 	if w.at.Less(m.End) {
 		return errStop

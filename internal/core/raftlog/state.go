@@ -176,10 +176,7 @@ func createState(fsys FS, dir, name string, s state) (*stateFile, error) {
 		return nil, err
 	}
 	sf := &stateFile{f: f, state: s, durableSlot: 1}
-	err = f.Truncate(2 * stateSlot)
-	if err == nil {
-		_, err = f.WriteAt(make([]byte, 2*stateSlot), 0)
-	}
+	_, err = f.WriteAt(make([]byte, 2*stateSlot), 0)
 	if err == nil {
 		err = sf.write(true)
 	}
