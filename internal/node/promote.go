@@ -51,16 +51,19 @@ func (n *Node) carry(src lifecycle.Stream, term uint64) error {
 	ctx, cancel := context.WithCancelCause(n.ctx)
 	defer cancel(nil)
 	over := false // what follows a proposal that is in no log must not be in one
+	done := func(_, _ uint64, err error) {
+		if err != nil {
+			over = true
+			cancel(err)
+		}
+	}
 	return src.Run(ctx, n.engine, func(p dump.Payload) (more bool) {
 		if over {
 			return false
 		}
 		n.load.begin(&p.Meta, p.Data)
 		failpoint.Hit("source.before-propose")
-		more = n.cons.Offer(term, p.Data, func(err error) {
-			over = true
-			cancel(err)
-		}, p.Release)
+		more = n.cons.Offer(term, p.Data, done, p.Release)
 		failpoint.Hit("source.after-propose")
 		if mutant.S1 {
 			n.acks.Acknowledge(term, &p.Meta)

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/loop"
 	"trireme/internal/core/consensus"
 )
 
@@ -98,8 +99,16 @@ func startTestRaft(t testing.TB, n *Node, change func(*consensus.Config), boot .
 		change(&c)
 	}
 	var err error
+	if c.Loop, err = loop.New(enginePatience); err != nil {
+		t.Fatal(err)
+	}
 	if n.cons, err = consensus.Start(c, boot); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(n.cons.Stop)
+	c.Loop.Start()
+	t.Cleanup(func() {
+		n.cons.Stop()
+		c.Loop.Stop()
+		c.Loop.Wait()
+	})
 }

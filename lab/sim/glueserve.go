@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"trireme/internal/base/config"
@@ -13,19 +12,12 @@ import (
 
 // ProposeInTerm implements lifecycle.Raft: it waits until raft takes the proposal.
 func (r raftOf) ProposeInTerm(ctx context.Context, term uint64, data []byte) (at uint64, err error) {
-	for {
-		answered := false
-		r.g.n.Propose(r.g.proposalTerm(term), data, func(index, _ uint64, e error) { at, err, answered = index, e, true })
-		if late := exec(r).until(ctx, func() bool { return answered }); late != nil {
-			return 0, late
-		}
-		if !errors.Is(err, consensus.ErrProposeTimeout) {
-			return at, err
-		}
-		if err := exec(r).Sleep(ctx, 10*time.Millisecond); err != nil {
-			return 0, err
-		}
+	answered := false
+	r.g.n.Propose(r.g.proposalTerm(term), data, func(index, _ uint64, e error) { at, err, answered = index, e, true })
+	if late := exec(r).until(ctx, func() bool { return answered }); late != nil {
+		return 0, late
 	}
+	return at, err
 }
 
 // proposalTerm is the only term in which a proposal is taken (S7).

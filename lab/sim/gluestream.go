@@ -2,11 +2,8 @@ package sim
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"trireme/internal/base/loop"
-	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
@@ -211,8 +208,6 @@ func (s *stream) propose() {
 			s.end()
 		case err == nil:
 			s.pumpSoon()
-		case errors.Is(err, consensus.ErrProposeTimeout):
-			g.n.in(10*time.Millisecond, s.pumpSoon)
 		default:
 			s.end() // the loop fences: what was dropped makes the life undrained
 			g.wakeLoop()

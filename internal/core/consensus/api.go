@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,15 +28,7 @@ func (n *Node) ProposeInTerm(ctx context.Context, term uint64, data []byte) (ind
 }
 
 func (n *Node) proposeData(ctx context.Context, want uint64, data []byte) (index, term uint64, err error) {
-	bytes := uint64(len(data)) + entryOverhead
-	if !n.quota.acquire(ctx, n.stop, bytes) {
-		if ctx.Err() != nil {
-			return 0, 0, fmt.Errorf("%w: %d bytes in flight: %w", ErrProposeTimeout, n.quota.inUse(), ctx.Err())
-		}
-		return 0, 0, ErrStopped
-	}
-	p := &proposal{entry: &raftpb.Entry{Data: data}, want: want, bytes: bytes, done: make(chan struct{})}
-	return n.propose(ctx, p)
+	return n.propose(ctx, newProposal(want, data))
 }
 
 // ProposeConfChange proposes a membership change and waits until it is in force on this node. With more than one
@@ -54,63 +47,61 @@ func (n *Node) ProposeConfChange(ctx context.Context, cc *raftpb.ConfChangeV2) e
 	if err := n.WaitApplied(ctx, index); err != nil {
 		return err
 	}
+	return n.changed(index, term)
+}
+
+// changed reports that the entry that was applied at index is the membership change proposed in a term.
+func (n *Node) changed(index, term uint64) error {
 	if got, err := n.cfg.Storage.Term(index); err != nil || got != term {
 		return fmt.Errorf("membership change: %w: leadership was lost before it was committed", ErrNotLeader)
 	}
 	return nil
 }
 
-// Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and refused is
-// called on the loop, with ErrNotLeader, if this one is in no log. It owns data from then on. If raft has made a copy
+// Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and done is called
+// on the loop with the outcome. An error means that it is in no log. It owns data from then on. If raft has made a copy
 // of it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in
 // flight as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
-func (n *Node) Offer(term uint64, data []byte, refused func(error), copied func()) (more bool) {
-	bytes := uint64(len(data)) + entryOverhead
-	more = n.quota.take(bytes)
-	p := &proposal{entry: &raftpb.Entry{Data: data}, want: term, bytes: bytes, refused: refused,
-		copied: copied}
+func (n *Node) Offer(term uint64, data []byte, done func(index, term uint64, err error), copied func()) (more bool) {
+	p := newProposal(term, data)
+	p.done, p.copied = done, copied
+	n.core.props.count(p)
 	n.inbox.put(input{proposal: p})
-	return more
+	return n.core.props.hasRoom()
 }
 
-// WhenRoom has f called once, soon after less is in flight than MaxUncommittedBytes allow. f must not wait and may be
-// called from any goroutine.
-func (n *Node) WhenRoom(f func()) { n.quota.whenRoom(f) }
+// WhenRoom has f called once on the loop, soon after less is in flight than MaxUncommittedBytes allow. f must not wait.
+func (n *Node) WhenRoom(f func()) {
+	n.inbox.put(input{call: func(c *core) { c.props.room = f }})
+}
 
-func (n *Node) propose(ctx context.Context, p *proposal) (index, term uint64, err error) {
-	n.inbox.put(input{proposal: p})
-	select {
-	case <-p.done:
-		return p.result()
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: %w", ErrProposeTimeout, ctx.Err())
-	case <-n.stop:
-		err = ErrStopped
+func (n *Node) propose(ctx context.Context, p *proposal) (uint64, uint64, error) {
+	var index, term uint64
+	var refused error
+	done := make(chan struct{})
+	p.done = func(i, t uint64, err error) {
+		index, term, refused = i, t, err
+		close(done)
 	}
-	if p.claimed.CompareAndSwap(false, true) {
-		n.quota.release(p.bytes)
+	n.inbox.put(input{proposal: p})
+	err := n.await(ctx, done, ErrProposeTimeout)
+	if err != nil && !p.claimed.CompareAndSwap(false, true) {
+		err = n.await(n.ctx, done, ErrStopped) // the loop is about to finish it
+	}
+	switch {
+	case errors.Is(err, ErrProposeTimeout):
+		return 0, 0, fmt.Errorf("%w (%d bytes in flight)", err, n.core.props.used.Load())
+	case err != nil:
 		return 0, 0, err
 	}
-	select {
-	case <-p.done: // claimed: the loop is about to finish it
-		return p.result()
-	case <-n.stop:
-		return 0, 0, ErrStopped
-	}
-}
-
-func (p *proposal) result() (index, term uint64, err error) {
-	if p.err != nil {
-		return 0, 0, p.err
-	}
-	return p.index, p.term, nil
+	return index, term, refused
 }
 
 // Step takes a message from a peer; the transport has made sure that it comes from m.From and is meant for this node.
 // It never waits.
 func (n *Node) Step(m *raftpb.Message) {
 	if !n.stopped() {
-		n.inbox.receive(m)
+		n.inbox.put(input{m: m})
 	}
 }
 
@@ -124,47 +115,33 @@ func (n *Node) Status() Status {
 	return s
 }
 
-// WaitCommitted waits until the commit index has reached index. That says nothing about whose entry is there: compare
-// terms (S1). ErrCommitTimeout when ctx is done.
-func (n *Node) WaitCommitted(ctx context.Context, index uint64) error {
-	return n.waitIndex(ctx, &n.commitWaits, index, ErrCommitTimeout)
-}
-
 // WaitApplied waits until OnCommitted has returned for index. ErrApplyTimeout when ctx is done.
 func (n *Node) WaitApplied(ctx context.Context, index uint64) error {
-	return n.waitIndex(ctx, &n.applyWaits, index, ErrApplyTimeout)
-}
-
-func (n *Node) waitIndex(ctx context.Context, waits *indexWaits, index uint64, timeout error) error {
-	w := waits.wait(index)
-	if w == nil {
-		return nil
-	}
-	defer waits.cancel(w)
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: entry %d: %w", timeout, index, ctx.Err())
-	case <-n.stop:
-		return ErrStopped
-	}
+	done := make(chan struct{})
+	defer n.applyWaits.cancel(n.applyWaits.wait(index, func() { close(done) }))
+	return n.await(ctx, done, fmt.Errorf("%w: entry %d", ErrApplyTimeout, index))
 }
 
 // ReadIndex returns a commit index that is at least as high as every index committed anywhere when the call was made.
 // It works on every member and costs a quorum round, shared with other callers. ErrReadIndexTimeout when ctx is done.
 func (n *Node) ReadIndex(ctx context.Context) (uint64, error) {
-	q := &readRequest{done: make(chan struct{})}
-	n.inbox.put(input{call: func(c *core) { c.reads.waiting = append(c.reads.waiting, q) }})
-	select {
-	case <-q.done:
-		return q.index, nil
-	case <-ctx.Done():
+	var index uint64
+	done := make(chan struct{})
+	q := n.readIndex(func(i uint64) {
+		index = i
+		close(done)
+	})
+	if err := n.await(ctx, done, ErrReadIndexTimeout); err != nil {
 		n.inbox.put(input{call: func(*core) { q.gone = true }})
-		return 0, fmt.Errorf("%w: %w", ErrReadIndexTimeout, ctx.Err())
-	case <-n.stop:
-		return 0, ErrStopped
+		return 0, err
 	}
+	return index, nil
+}
+
+func (n *Node) readIndex(done func(index uint64)) *readRequest {
+	q := &readRequest{done: done}
+	n.inbox.put(input{call: func(c *core) { c.reads.waiting = append(c.reads.waiting, q) }})
+	return q
 }
 
 // LeaseUntil is the moment of CLOCK_BOOTTIME, in nanoseconds, until which no other member can have become leader; 0
@@ -182,16 +159,7 @@ func (n *Node) AppendingSince() int64 { return n.pub.appending.Load() }
 // Answers waits until raft has taken one more input, which shows that the loop is not stuck. It returns
 // ErrStopped, or ctx's error.
 func (n *Node) Answers(ctx context.Context) error {
-	done := make(chan struct{})
-	n.inbox.put(input{call: func(*core) { close(done) }})
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("raft's loop does not answer: %w", ctx.Err())
-	case <-n.stop:
-		return ErrStopped
-	}
+	return n.do(ctx, func(*core) {}, errors.New("raft's loop does not answer"))
 }
 
 // HoldsLease reports whether the lease is running now.
@@ -204,16 +172,20 @@ func (n *Node) HoldsLease() bool {
 // when the voter is told. ErrNotLeader, ErrTransferFailed (Raft gives up after an election timeout), ErrStopped, or
 // ctx's error.
 func (n *Node) TransferLeadership(ctx context.Context, to uint64) error {
-	t := &transfer{to: to, done: make(chan error, 1)}
-	n.inbox.put(input{call: func(c *core) { c.startTransfer(t) }})
-	select {
-	case err := <-t.done:
+	var failed error
+	done := make(chan struct{})
+	n.transfer(to, func(err error) {
+		failed = err
+		close(done)
+	})
+	if err := n.await(ctx, done, fmt.Errorf("%w to member %d", ErrTransferFailed, to)); err != nil {
 		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w to member %d: %w", ErrTransferFailed, to, ctx.Err())
-	case <-n.stop:
-		return ErrStopped
 	}
+	return failed
+}
+
+func (n *Node) transfer(to uint64, done func(error)) {
+	n.inbox.put(input{call: func(c *core) { c.startTransfer(&transfer{to: to, done: done}) }})
 }
 
 // Campaign starts a pre-vote now, unless a leader is known: a voter that campaigns has forgotten the leader, whose

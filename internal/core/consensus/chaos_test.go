@@ -179,7 +179,7 @@ func (c *chaos) step() {
 	case n < 970:
 		m.core.campaign()
 	case n < 975:
-		m.core.startTransfer(&transfer{to: ids[c.rnd.IntN(len(ids))], done: make(chan error, 1)})
+		m.transfer(ids[c.rnd.IntN(len(ids))])
 	case n < 985: // a death is reported only where it happened
 		for _, id := range ids {
 			if c.members[id].down && !m.down {
@@ -238,16 +238,16 @@ func (c *chaos) propose() {
 			continue
 		}
 		c.proposed++
-		p := &proposal{entry: &raftpb.Entry{Data: fmt.Appendf(nil, "%d", c.proposed)}, done: make(chan struct{})}
-		m.core.props.waiting = append(m.core.props.waiting, p)
-		m.turn()
-		select {
-		case <-p.done:
-			if p.err == nil {
+		turn := true
+		p := &proposal{entry: &raftpb.Entry{Data: fmt.Appendf(nil, "%d", c.proposed)}}
+		p.done = func(_, _ uint64, err error) {
+			if turn && err == nil {
 				c.accepted++
 			}
-		default:
 		}
+		m.core.props.waiting = append(m.core.props.waiting, p)
+		m.turn()
+		turn = false
 	}
 }
 

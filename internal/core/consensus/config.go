@@ -20,8 +20,6 @@ var (
 	ErrStopped = errors.New("consensus is stopped")
 	// ErrReadIndexTimeout: no quorum confirmed the leader in time.
 	ErrReadIndexTimeout = errors.New("no quorum confirmed a read index in time")
-	// ErrCommitTimeout: the index was not committed in time.
-	ErrCommitTimeout = errors.New("the entry was not committed in time")
 	// ErrApplyTimeout: the index was not applied in time.
 	ErrApplyTimeout = errors.New("the entry was not applied in time")
 	// ErrProposeTimeout: the proposal was not accepted in time (too many bytes in flight, or a transfer under way); it is
@@ -44,7 +42,7 @@ type Config struct {
 	// ID is this member's raft id, never 0 and never reused after a lost log.
 	ID      uint64
 	Storage Storage
-	// Loop is what raft runs on; nil: one of its own. Start has to come before the loop's.
+	// Loop is what raft runs on. Start has to come before the loop's.
 	Loop *loop.Loop
 	// Send hands messages to the transport. It must not block, may drop, and is called on the loop. The messages are
 	// immutable from then on.
@@ -76,8 +74,7 @@ type Config struct {
 	// OnMatch gets what this leader knows of the voters' logs whenever that has grown, while WatchMatches is on. It is
 	// called as OnCommitted is, before the entries that are committed by it; with Quick set it must not wait.
 	OnMatch func(Matches)
-	// OnSoftState gets every change of role, term or leader, in order, on one goroutine. If it lags by more than 1024
-	// changes, the oldest are left out.
+	// OnSoftState gets every change of role, term or leader, in order, on one goroutine.
 	OnSoftState func(State)
 	// OnAnswer is called when a member answers this leader for the first time in its term; Status shows it. It is
 	// called on the loop and must not block.

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 )
 
 // core owns the RawNode. It is not safe for concurrent use, starts no goroutine and reads no clock but Config.Clock.
@@ -93,7 +94,7 @@ func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, 
 		}
 	}
 	c.rn = rn
-	c.props.quota = newQuota(cfg.MaxUncommittedBytes)
+	c.props.limit = cfg.MaxUncommittedBytes
 	c.reads.init()
 	c.state = c.stateNow()
 	pub.commit.Store(c.commit)
@@ -211,12 +212,12 @@ func (c *core) committedInTerm() bool {
 func (c *core) advance(out *output) error {
 	c.flushReads()
 	c.beginLease()
-	c.stepProposals()
-	for c.rn.HasReady() {
+	for c.stepProposals(); c.rn.HasReady(); c.stepProposals() { // a commit makes room for those that wait for it
 		if err := c.handle(c.rn.Ready(), out); err != nil {
 			return err
 		}
 	}
+	c.props.tellRoom()
 	c.repeatAsked(out)
 	return nil
 }
@@ -324,35 +325,25 @@ func (c *core) applyConfChange(cc raftpb.ConfChangeI) *raftpb.ConfState {
 
 // publish updates what Status shows, except the indexes.
 func (c *core) publish() {
-	s := statusOf(c.rn, c.state)
-	for id, pr := range s.Members {
-		pr.Answered = c.answered[id] || id == s.ID
-		s.Members[id] = pr
+	rs := c.rn.Status()
+	s := &Status{ID: rs.ID, State: c.state, Vote: rs.GetVote(), Transferee: rs.LeadTransferee}
+	tr := tracker.ProgressTracker{Config: rs.Config}
+	cs := tr.ConfState()
+	s.Voters, s.Outgoing = cs.GetVoters(), cs.GetVotersOutgoing()
+	s.Learner = slices.Contains(cs.GetLearners(), rs.ID)
+	s.Learners = append(cs.GetLearners(), cs.GetLearnersNext()...)
+	if c.state.Role == Leader {
+		s.Members = make(map[uint64]Progress, len(rs.Progress))
+		for id, pr := range rs.Progress {
+			s.Members[id] = Progress{Match: pr.Match, Next: pr.Next, Answered: c.answered[id] || id == s.ID,
+				Learner: pr.IsLearner, Snapshot: pr.State == tracker.StateSnapshot, Paused: pr.IsPaused()}
+		}
 	}
 	c.pub.state.Store(s)
 }
 
-// statusOf reads a Status from raft, without the indexes.
-func statusOf(rn *raft.RawNode, st State) *Status {
-	rs := rn.Status()
-	s := &Status{ID: rs.ID, State: st, Vote: rs.GetVote(), Transferee: rs.LeadTransferee}
-	cs := confStateOf(rs)
-	s.Voters, s.Outgoing = cs.GetVoters(), cs.GetVotersOutgoing()
-	s.Learners = append(cs.GetLearners(), cs.GetLearnersNext()...)
-	for _, id := range cs.GetLearners() {
-		s.Learner = s.Learner || id == rs.ID
-	}
-	if st.Role == Leader {
-		s.Members = make(map[uint64]Progress, len(rs.Progress))
-		for id, pr := range rs.Progress {
-			s.Members[id] = progressOf(pr)
-		}
-	}
-	return s
-}
-
 // abandon is called when the node ends: what it has claimed will never be finished. Callers learn of the end
-// through Node.stop.
+// through Node.ctx.
 func (c *core) abandon() {
 	c.pub.lease.Store(0)
 }

@@ -317,24 +317,24 @@ func (c *core) leaderLost(id uint64) {
 type transfer struct {
 	to       uint64
 	term     uint64
-	deadline uint64 // tick
-	done     chan error
+	deadline uint64      // tick
+	done     func(error) // called on the loop; must not wait
 }
 
 // startTransfer hands leadership to a voter, once it has the whole log. It is given up after one election timeout.
 func (c *core) startTransfer(t *transfer) {
 	st := c.stateNow()
 	if st.Role != Leader {
-		t.done <- ErrNotLeader
+		t.done(ErrNotLeader)
 		return
 	}
 	rs := c.rn.Status()
 	if _, voter := rs.Config.Voters.IDs()[t.to]; !voter {
-		t.done <- fmt.Errorf("%w: member %d is not a voter", ErrTransferFailed, t.to)
+		t.done(fmt.Errorf("%w: member %d is not a voter", ErrTransferFailed, t.to))
 		return
 	}
 	if t.to == c.cfg.ID {
-		t.done <- nil
+		t.done(nil)
 		return
 	}
 	t.term = st.Term
@@ -359,15 +359,15 @@ func (c *core) checkTransfers() {
 	for _, t := range c.transfers {
 		switch {
 		case c.state.Term > t.term && c.state.Leader == t.to:
-			t.done <- nil
+			t.done(nil)
 		case c.state.Term > t.term && c.state.Leader != 0:
-			t.done <- fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader,
-				c.state.Term)
+			t.done(fmt.Errorf("%w to member %d: member %d leads term %d", ErrTransferFailed, t.to, c.state.Leader,
+				c.state.Term))
 		case c.ticks >= t.deadline:
 			if c.rn.BasicStatus().LeadTransferee == t.to {
 				c.rn.TransferLeader(c.cfg.ID) // a transfer to itself cancels the transfer
 			}
-			t.done <- fmt.Errorf("%w: member %d did not take over within an election timeout", ErrTransferFailed, t.to)
+			t.done(fmt.Errorf("%w: member %d did not take over within an election timeout", ErrTransferFailed, t.to))
 		default:
 			kept = append(kept, t)
 		}

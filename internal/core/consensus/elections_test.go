@@ -344,7 +344,7 @@ func (s *electionSim) decide(m *member) {
 		case ha.HandOver:
 			s.printf("%d: %s", m.id, a)
 			x.handTerm, x.handAt, x.handTo = a.Term, time.Duration(s.now), a.To
-			m.core.startTransfer(&transfer{to: a.To, done: make(chan error, 1)})
+			m.transfer(a.To)
 			for m.turn() {
 			}
 		case ha.Promote:
@@ -669,14 +669,14 @@ func TestTransferAsksItsTarget(t *testing.T) {
 	lead.core.campaign()
 	e.settle()
 	e.members[2].down = true
-	first := &transfer{to: 2, done: make(chan error, 1)}
-	lead.core.startTransfer(first)
+	failed := errors.New("not yet")
+	lead.core.startTransfer(&transfer{to: 2, done: func(err error) { failed = err }})
 	e.settle()
 	e.tick([]uint64{1, 3}, lead.cfg.ElectionTicks+3)
-	if err := <-first.done; !errors.Is(err, ErrTransferFailed) {
-		t.Fatal(err)
+	if !errors.Is(failed, ErrTransferFailed) {
+		t.Fatal(failed)
 	}
-	lead.core.startTransfer(&transfer{to: 3, done: make(chan error, 1)})
+	lead.transfer(3)
 	lead.turn()
 	if asked := lead.core.elections.asked; len(asked) != 1 || asked[0].GetTo() != 3 {
 		t.Fatalf("asked: %v", asked)

@@ -43,10 +43,8 @@ type member struct {
 	diskHeld  bool // fsync does not return
 	down      bool
 	delivered []string // data of committed entries
-	props     []*proposal
-	reads     []*readRequest
-	transfers []*transfer
-	timeout   int // raft's, while e.timers draws it
+	outcomes  []string // of proposals, reads and transfers, not printed yet
+	timeout   int      // raft's, while e.timers draws it
 	drawn     raft.SoftState
 	drawnTerm uint64
 }
@@ -205,42 +203,32 @@ func (m *member) apply() bool {
 	return len(jobs) > 0
 }
 
+// propose gives a proposal to m's raft; its outcome will be printed.
+func (m *member) propose(p *proposal) {
+	p.done = func(index, term uint64, err error) {
+		if err != nil {
+			m.note("proposal refused: %v", err)
+		} else {
+			m.note("proposal accepted at %d/%d", term, index)
+		}
+	}
+	m.core.props.waiting = append(m.core.props.waiting, p)
+}
+
+func (m *member) transfer(to uint64) {
+	m.core.startTransfer(&transfer{to: to, done: func(err error) { m.note("transfer to %d: %v", to, err) }})
+}
+
+func (m *member) note(format string, a ...any) {
+	m.outcomes = append(m.outcomes, fmt.Sprintf(format, a...))
+}
+
 // finish prints the outcome of proposals, reads and transfers.
 func (m *member) finish() {
-	var props []*proposal
-	for _, p := range m.props {
-		select {
-		case <-p.done:
-			if p.err != nil {
-				m.e.printf("%d: proposal refused: %v", m.id, p.err)
-			} else {
-				m.e.printf("%d: proposal accepted at %d/%d", m.id, p.term, p.index)
-			}
-		default:
-			props = append(props, p)
-		}
+	for _, o := range m.outcomes {
+		m.e.printf("%d: %s", m.id, o)
 	}
-	m.props = props
-	var reads []*readRequest
-	for _, r := range m.reads {
-		select {
-		case <-r.done:
-			m.e.printf("%d: read index %d", m.id, r.index)
-		default:
-			reads = append(reads, r)
-		}
-	}
-	m.reads = reads
-	var transfers []*transfer
-	for _, t := range m.transfers {
-		select {
-		case err := <-t.done:
-			m.e.printf("%d: transfer to %d: %v", m.id, t.to, err)
-		default:
-			transfers = append(transfers, t)
-		}
-	}
-	m.transfers = transfers
+	m.outcomes = nil
 }
 
 // settle runs until nothing moves.

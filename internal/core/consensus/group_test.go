@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/base/loop"
 )
 
 // group is a few Nodes joined by a network in memory. Each pair has a queue of its own and keeps its order; a full
@@ -66,11 +69,15 @@ func (g *group) add(id uint64, store *memStore, change func(*Config), first ...r
 	if change != nil {
 		change(&cfg)
 	}
-	n, err := Start(cfg, first)
+	l, err := loop.New(min(cmp.Or(cfg.TickInterval, 50*time.Millisecond), 100*time.Millisecond))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	r.Node = n
+	cfg.Loop = l
+	if r.Node, err = Start(cfg, first); err != nil {
+		g.t.Fatal(err)
+	}
+	l.Start()
 	g.mu.Lock()
 	g.nodes[id] = r
 	g.mu.Unlock()
@@ -202,6 +209,25 @@ func (r *runner) acknowledged() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked
+}
+
+// Stop ends the node, and its loop.
+func (r *runner) Stop() {
+	r.Node.Stop()
+	r.cfg.Loop.Stop()
+	r.cfg.Loop.Wait()
+}
+
+// waitCommitted waits until the commit index has reached index.
+func (r *runner) waitCommitted(ctx context.Context, index uint64) error {
+	for r.Status().Commit < index {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -2,7 +2,6 @@ package consensus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -13,18 +12,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/failpoint"
-	"trireme/internal/base/loop"
 	"trireme/internal/base/mutant"
 )
 
 // Node is a running member of the Raft group. All methods are safe for concurrent use, but for Offer and WhenRoom.
 type Node struct {
-	cfg   Config
-	core  *core // owned by the loop, as all up to after
-	pub   published
-	quota *quota
+	cfg  Config
+	core *core // owned by the loop, as all up to after
+	pub  published
 
-	inbox  *inbox
+	inbox  *queue[input]
 	ticked bool
 	out    output
 	disk   disk
@@ -41,15 +38,21 @@ type Node struct {
 
 	matches atomic.Pointer[Matches] // the newest, not yet reported to OnMatch; nil: none, and no job for it
 
-	commitWaits indexWaits
-	applyWaits  indexWaits
+	applyWaits indexWaits
 
-	stop     chan struct{}
-	stopOnce sync.Once
-	fatal    sync.Once
-	ended    sync.Once
-	wg       sync.WaitGroup
-	own      *loop.Loop // made by Start
+	ctx   context.Context // ends when the node stops or fails
+	halt  func()
+	fatal sync.Once
+	ended sync.Once
+	wg    sync.WaitGroup
+}
+
+// input is one thing for raft; exactly one of m, proposal and call is set.
+type input struct {
+	m        *raftpb.Message
+	local    bool // m comes from this node's storage
+	proposal *proposal
+	call     func(*core)
 }
 
 // disk is what the appender has to do.
@@ -66,9 +69,6 @@ type applyJob struct {
 	matches bool // in Node.matches
 }
 
-// maxQueuedStates bounds how many changes OnSoftState may lag by.
-const maxQueuedStates = 1024
-
 // Start opens the member on what Storage holds. bootstrapPeers is given once in the life of a cluster, by its very
 // first node and with an empty log: it puts the first membership into the log, where every later member finds it. A
 // joining node starts with an empty log and without peers, and waits for the leader.
@@ -77,28 +77,23 @@ func Start(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.cfg.Loop == nil {
-		if n.own, err = loop.New(min(n.cfg.TickInterval, 100*time.Millisecond)); err != nil {
-			return nil, err
-		}
-		n.cfg.Loop = n.own
-	}
 	l := n.cfg.Loop
 	n.after = func(d time.Duration, f func()) { l.After(d, f) }
 	n.applier.change = n.changeMembership
 	n.inbox.wake = l.Wake
 	l.Hook(n.work)
 	l.Do(n.tick)
-	for _, run := range []func(){n.runApply, n.runStates} {
-		n.wg.Add(1)
-		go func() {
-			defer n.wg.Done()
-			run()
-		}()
-	}
-	if n.own != nil {
-		n.own.Start()
-	}
+	serve(n, n.applies, func(job applyJob) error {
+		if err := n.apply(job); err != nil {
+			return err // nothing is delivered after it: applying stays
+		}
+		n.applying.Add(-1)
+		return nil
+	})
+	serve(n, n.states, func(s State) error {
+		n.cfg.OnSoftState(s)
+		return nil
+	})
 	return n, nil
 }
 
@@ -114,19 +109,17 @@ func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 	}
 	n := &Node{
 		cfg:        cfg,
-		inbox:      &inbox{wake: func() {}},
+		inbox:      newQueue[input](),
 		applies:    newQueue[applyJob](),
 		states:     newQueue[State](),
 		commitOnly: newCommitOnlyAppends(),
-		stop:       make(chan struct{}),
 	}
+	n.ctx, n.halt = context.WithCancel(context.Background())
 	if n.core, err = startCore(&n.cfg, st, bootstrapPeers, &n.pub); err != nil {
 		return nil, err
 	}
-	n.quota = n.core.props.quota
 	n.appender = newAppender(&n.cfg, st, &n.pub)
 	n.applier = newApplier(&n.cfg, st, &n.pub)
-	n.commitWaits.reach(n.core.commit)
 	n.applyWaits.reach(st.applied)
 	return n, nil
 }
@@ -158,23 +151,9 @@ func (n *Node) end() {
 	})
 	<-idle
 	n.wg.Wait()
-	if n.own != nil {
-		n.own.Stop()
-		n.own.Wait()
-	}
 }
 
-// halt makes everything stop without waiting.
-func (n *Node) halt() { n.stopOnce.Do(func() { close(n.stop) }) }
-
-func (n *Node) stopped() bool {
-	select {
-	case <-n.stop:
-		return true
-	default:
-		return false
-	}
-}
+func (n *Node) stopped() bool { return n.ctx.Err() != nil }
 
 // fail reports the end of this node once and stops it.
 func (n *Node) fail(err error) {
@@ -189,9 +168,6 @@ func (n *Node) fail(err error) {
 		n.cfg.OnFatal(err)
 	})
 }
-
-// Done is closed when the node has stopped or failed.
-func (n *Node) Done() <-chan struct{} { return n.stop }
 
 // guard turns a panic on one of the node's goroutines (raft's way to report a broken invariant) into a fatal error.
 func (n *Node) guard() {
@@ -216,7 +192,7 @@ func (n *Node) work() (did bool) {
 		n.core.abandon() // a turn that was under way when the node failed may have renewed the lease
 		return false
 	}
-	if !n.ticked && n.inbox.idle() {
+	if !n.ticked && n.inbox.empty() {
 		return false
 	}
 	ticked := n.ticked
@@ -261,7 +237,6 @@ func (n *Node) turn(ticked bool) error {
 	n.armCommitOnly()
 	n.disk.waiting = append(n.disk.waiting, out.appends...)
 	n.states.put(out.states...)
-	n.commitWaits.reach(n.core.commit)
 	if m := n.core.grownMatches(); m != nil && n.matches.Swap(m) == nil {
 		if err := n.handOn(applyJob{matches: true}); err != nil {
 			return err
@@ -387,26 +362,6 @@ func (n *Node) deliver(batch, responses []*raftpb.Message) {
 	n.inbox.put(local...)
 }
 
-// runApply is the apply goroutine.
-func (n *Node) runApply() {
-	defer n.guard()
-	for {
-		batch := n.applies.next(n.stop)
-		if batch == nil {
-			return
-		}
-		for _, job := range batch {
-			if err := n.apply(job); err != nil {
-				if !errors.Is(err, ErrStopped) {
-					n.fail(err)
-				}
-				return
-			}
-			n.applying.Add(-1)
-		}
-	}
-}
-
 // apply runs on the apply goroutine, or on the loop while that has nothing to do.
 func (n *Node) apply(job applyJob) error {
 	switch {
@@ -430,41 +385,28 @@ func (n *Node) apply(job applyJob) error {
 }
 
 // changeMembership runs on the apply goroutine.
-func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
-	var cs *raftpb.ConfState
-	if err := n.do(context.Background(), func(c *core) { cs = c.applyConfChange(cc) }); err != nil {
-		return nil, err // the loop may still be writing cs
-	}
-	return cs, nil
+func (n *Node) changeMembership(cc raftpb.ConfChangeI) (cs *raftpb.ConfState, err error) {
+	return cs, n.do(n.ctx, func(c *core) { cs = c.applyConfChange(cc) }, ErrStopped)
 }
 
-// runStates is the state goroutine.
-func (n *Node) runStates() {
-	defer n.guard()
-	for {
-		batch := n.states.next(n.stop)
-		if batch == nil {
-			return
-		}
-		for _, s := range batch[max(0, len(batch)-maxQueuedStates):] {
-			n.cfg.OnSoftState(s)
-		}
-	}
-}
-
-// do runs f on the loop, and waits for it.
-func (n *Node) do(ctx context.Context, f func(*core)) error {
+// do runs f on the loop, and waits for it as await does.
+func (n *Node) do(ctx context.Context, f func(*core), late error) error {
 	done := make(chan struct{})
 	n.inbox.put(input{call: func(c *core) {
 		f(c)
 		close(done)
 	}})
+	return n.await(ctx, done, late)
+}
+
+// await waits for what was started on the loop. ErrStopped, or late with ctx's error.
+func (n *Node) await(ctx context.Context, done <-chan struct{}, late error) error {
 	select {
 	case <-done:
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.stop:
+	case <-n.ctx.Done():
 		return ErrStopped
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", late, ctx.Err())
 	}
 }

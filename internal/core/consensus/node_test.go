@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,7 +68,7 @@ func TestProposalsAreDeliveredEverywhereInOrder(t *testing.T) {
 	if n := a.sentCount(raftpb.MsgApp); n > 2*2*writers*each {
 		t.Errorf("%d messages for %d proposals: they do not share", n, writers*each)
 	}
-	eventually(t, "no bytes in flight", func() bool { return a.quota.inUse() == 0 })
+	eventually(t, "no bytes in flight", func() bool { return a.core.props.used.Load() == 0 })
 }
 
 // A follower whose fsync does not return is not counted, however long it has had the entries; nor is what it has after
@@ -98,7 +99,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 		t.Fatal("b has not begun to fsync")
 	}
 	last, _ := b.store.LastIndex()
-	if err := a.WaitCommitted(within(t, 3*timeout*testTick), index); !errors.Is(err, ErrCommitTimeout) {
+	if err := a.waitCommitted(within(t, 3*timeout*testTick), index); err == nil {
 		t.Fatalf("committed without a majority on disk: %v", err)
 	}
 	if last != index || b.Status().Durable >= index || a.Status().Members[2].Match >= index {
@@ -114,7 +115,7 @@ func TestOnlyFsyncedEntriesAreCounted(t *testing.T) {
 		t.Fatal("heartbeats do not get through while the disk is slow")
 	}
 	free()
-	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
+	if err := a.waitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := b.store.crash().LastIndex(); after < index {
@@ -152,7 +153,7 @@ func TestAppendsShareASync(t *testing.T) {
 		}
 	}
 	open()
-	if err := r.WaitCommitted(within(t, 20*time.Second), index); err != nil {
+	if err := r.waitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	if n := r.store.syncs - before; n > 3 {
@@ -166,7 +167,7 @@ func TestProposeBlocksWhileTooMuchIsInFlight(t *testing.T) {
 		c.MaxUncommittedBytes = 1000
 		c.ElectionTicks = 400 // two seconds without a quorum
 	})
-	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+	eventually(t, "nothing in flight", func() bool { return a.core.props.used.Load() == 0 })
 	g.isolate(1)
 	data := make([]byte, 250)
 	var err error
@@ -193,16 +194,16 @@ func TestProposeBlocksWhileTooMuchIsInFlight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
+	if err := a.waitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+	eventually(t, "nothing in flight", func() bool { return a.core.props.used.Load() == 0 })
 }
 
 func TestLostLeadershipFreesProposals(t *testing.T) {
 	g := newGroup(t)
 	a, _, _ := g.trio(func(c *Config) { c.MaxUncommittedBytes = 500 })
-	eventually(t, "nothing in flight", func() bool { return a.quota.inUse() == 0 })
+	eventually(t, "nothing in flight", func() bool { return a.core.props.used.Load() == 0 })
 	g.isolate(1)
 	if _, _, err := a.Propose(within(t, 20*time.Second), make([]byte, 400)); err != nil {
 		t.Fatal(err)
@@ -211,7 +212,7 @@ func TestLostLeadershipFreesProposals(t *testing.T) {
 	if !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("got %v", err)
 	}
-	if n := a.quota.inUse(); n != 0 {
+	if n := a.core.props.used.Load(); n != 0 {
 		t.Fatalf("%d bytes are still counted", n)
 	}
 	if a.LeaseUntil() != 0 || a.HoldsLease() {
@@ -227,7 +228,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	if _, _, err := a.Propose(within(t, 20*time.Second), []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	<-b.Done()
+	<-b.ctx.Done()
 	eventually(t, "OnFatal", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -260,7 +261,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 func TestPanicIsFatal(t *testing.T) {
 	g := newGroup(t)
 	r := g.add(1, newMemStore(1), nil)
-	if err := r.do(context.Background(), func(*core) { panic("tocommit is out of range") }); !errors.Is(err, ErrStopped) {
+	if err := r.do(context.Background(), func(*core) { panic("tocommit is out of range") }, nil); !errors.Is(err, ErrStopped) {
 		t.Fatalf("got %v", err)
 	}
 	r.Stop()
@@ -278,7 +279,7 @@ func TestReadIndexOnEveryMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.WaitCommitted(within(t, 20*time.Second), index); err != nil {
+	if err := a.waitCommitted(within(t, 20*time.Second), index); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
@@ -454,66 +455,67 @@ func TestMembershipGrowsAndSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestQuotaIsFair(t *testing.T) {
-	q, never := newQuota(10), make(chan struct{})
-	if !q.acquire(context.Background(), never, 8) {
-		t.Fatal("refused")
+// Who proposes waits for room in the order in which it came, unless it gives up. What is larger than the limit goes
+// alone. Offers do not wait: they get no more than the limit, and stand back while others wait.
+func TestRoom(t *testing.T) {
+	e := newEnv(t) // at most 200 bytes
+	if err := e.start(1, newMemStore(1), nil); err != nil {
+		t.Fatal(err)
 	}
-	order := make(chan int, 2)
-	ready := func(n int) func() bool {
-		return func() bool {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			return len(q.waiters) == n
+	m := e.members[1]
+	m.core.campaign()
+	e.settle()
+	var took []string
+	propose := func(name string, bytes uint64) *proposal {
+		p := &proposal{entry: &raftpb.Entry{Data: []byte(name)}, bytes: bytes}
+		p.done = func(_, _ uint64, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			took = append(took, name)
+		}
+		m.core.props.waiting = append(m.core.props.waiting, p)
+		return p
+	}
+	offer := func(name string, bytes uint64) (more bool) {
+		m.core.props.count(propose(name, bytes))
+		return m.core.props.hasRoom()
+	}
+	expect := func(want string) {
+		t.Helper()
+		if got := strings.Join(took, " "); got != want {
+			t.Fatalf("raft took %q, want %q", got, want)
 		}
 	}
-	go func() { q.acquire(context.Background(), never, 9); order <- 1 }()
-	eventually(t, "first waits", ready(1))
-	go func() { q.acquire(context.Background(), never, 1); order <- 2 }() // would fit, and must not overtake
-	eventually(t, "second waits", ready(2))
-	ctx, cancel := context.WithCancel(context.Background())
-	gone := make(chan bool)
-	go func() { gone <- q.acquire(ctx, never, 1) }()
-	eventually(t, "third waits", ready(3))
-	cancel()
-	if <-gone {
-		t.Fatal("acquired after giving up")
-	}
-	q.release(8)
-	if a, b := <-order, <-order; a+b != 3 {
-		t.Fatal(a, b)
-	}
-	if q.inUse() != 10 {
-		t.Fatal(q.inUse())
-	}
-}
-
-// TestQuotaOfOffers: what does not wait gets no more than the limit, and stands back while others wait.
-func TestQuotaOfOffers(t *testing.T) {
-	q, never := newQuota(100), make(chan struct{})
-	if q.take(60) != true || q.take(60) != false {
-		t.Fatal("more is taken than the limit")
-	}
+	m.diskHeld = true
 	room := 0
-	q.whenRoom(func() { room++ })
-	granted := make(chan bool)
-	go func() { granted <- q.acquire(context.Background(), never, 70) }()
-	eventually(t, "another waits", func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return len(q.waiters) == 1
-	})
-	q.release(60)
-	if room != 0 {
-		t.Fatal("there is room for offers while another waits")
+	if !offer("a", 110) || offer("b", 110) {
+		t.Fatal("more may be offered than the limit")
 	}
-	q.release(60)
-	if !<-granted || room != 1 {
-		t.Fatalf("room was told %d times, want 1", room)
+	m.core.props.room = func() { room++ }
+	gone := propose("gone", 10)
+	propose("c", 190)
+	propose("d", 10) // would fit beside a, and must not overtake
+	e.settle()
+	expect("a b")
+	gone.claimed.Store(true)
+	m.diskHeld = false
+	m.disk()
+	m.diskHeld = true
+	m.apply()
+	e.settle() // a and b are committed
+	expect("a b c d")
+	if room != 0 || m.core.props.used.Load() != 200 {
+		t.Fatalf("room was told %d times, %d bytes are in flight", room, m.core.props.used.Load())
 	}
-	q.release(70)
-	if room != 1 {
-		t.Fatalf("room was told %d times, want 1", room)
+	propose("large", 500)
+	e.settle()
+	expect("a b c d")
+	m.diskHeld = false
+	e.settle()
+	expect("a b c d large")
+	if room != 1 || m.core.props.used.Load() != 0 {
+		t.Fatalf("room was told %d times, want 1; %d bytes are in flight", room, m.core.props.used.Load())
 	}
 }
 
@@ -525,11 +527,15 @@ func TestOffer(t *testing.T) {
 	refused := make(chan error, 1)
 	a.cfg.Loop.Do(func() {
 		for i := range 10 {
-			if !a.Offer(term, []byte{byte(i)}, func(err error) { t.Errorf("offer %d: %v", i, err) }, nil) {
+			if !a.Offer(term, []byte{byte(i)}, func(_, _ uint64, err error) {
+				if err != nil {
+					t.Errorf("offer %d: %v", i, err)
+				}
+			}, nil) {
 				t.Errorf("no room after offer %d", i)
 			}
 		}
-		a.Offer(term+1, []byte("other"), func(err error) { refused <- err }, nil)
+		a.Offer(term+1, []byte("other"), func(_, _ uint64, err error) { refused <- err }, nil)
 	})
 	if err := <-refused; !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("refused with %v", err)
@@ -551,7 +557,11 @@ func TestOfferGivesBack(t *testing.T) {
 	var offer func()
 	offer = func() {
 		if data[0]++; data[0] <= '9' {
-			a.Offer(term, data, func(err error) { t.Error(err) }, offer)
+			a.Offer(term, data, func(_, _ uint64, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+			}, offer)
 		}
 	}
 	a.cfg.Loop.Do(offer)
@@ -599,24 +609,28 @@ func TestHungDisk(t *testing.T) {
 func TestIndexWaits(t *testing.T) {
 	var w indexWaits
 	w.reach(5)
-	if w.wait(5) != nil {
-		t.Fatal("waits for what is reached")
+	var told []uint64
+	wait := func(index uint64) *indexWait { return w.wait(index, func() { told = append(told, index) }) }
+	expect := func(want ...uint64) {
+		t.Helper()
+		if !slices.Equal(told, want) {
+			t.Fatalf("told of %v, want %v", told, want)
+		}
 	}
-	x, y, z := w.wait(9), w.wait(6), w.wait(7)
+	wait(5)
+	expect(5)
+	x, _, z := wait(9), wait(6), wait(7)
 	w.cancel(z)
 	w.cancel(z)
 	w.reach(8)
-	<-y.done
-	select {
-	case <-x.done:
-		t.Fatal("woken too early")
-	default:
-	}
+	expect(5, 6)
 	w.reach(3) // never goes back
+	wait(8)
+	expect(5, 6, 8)
 	w.reach(9)
-	<-x.done
+	expect(5, 6, 8, 9)
 	w.cancel(x)
-	if len(w.heap) != 0 {
+	if len(w.waits) != 0 {
 		t.Fatal("leaks")
 	}
 }
@@ -644,7 +658,7 @@ func BenchmarkPropose(b *testing.B) {
 				}
 				last = index
 			}
-			if err := g.nodes[1].WaitCommitted(within(b, time.Minute), last); err != nil {
+			if err := g.nodes[1].waitCommitted(within(b, time.Minute), last); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -697,7 +711,7 @@ func TestRefusedEntryIsNotApplied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	<-r.Done()
+	<-r.ctx.Done()
 	r.Stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,41 +14,66 @@ import (
 	"trireme/internal/base/mutant"
 )
 
-// proposal is one entry on its way into the log. The caller waits on done, and may take it back until raft has claimed
-// it; or it is told by refused.
+// proposal is one entry on its way into the log. Who proposes may take it back until raft has claimed it.
 type proposal struct {
 	entry   *raftpb.Entry
 	change  *raftpb.ConfChangeV2 // nil for data
 	want    uint64               // the term it must be proposed in; 0 means any
-	bytes   uint64               // held in the quota
-	claimed atomic.Bool          // by the first of raft and a caller that gave up
-	done    chan struct{}        // nil: nobody waits
-	refused func(error)          // nil: nobody is told
-	copied  func()               // see Offer; nil: nobody is told
-
-	index, term uint64
-	err         error
+	bytes   uint64
+	counted bool        // in proposals.used
+	claimed atomic.Bool // by the first of raft and a caller that gave up
+	refused error       // though an entry in its place is in the log
+	// done is called on the loop, once, with the outcome. It must not wait; nil: nobody is told.
+	done   func(index, term uint64, err error)
+	copied func() // see Offer; nil: nobody is told
 }
 
-func (p *proposal) finish(index, term uint64, err error) {
-	p.index, p.term, p.err = index, term, err
-	if p.done != nil {
-		close(p.done)
-	}
-	if err != nil && p.refused != nil {
-		p.refused(err)
-	}
+// entryOverhead is what an entry costs besides its data, in every count of bytes.
+const entryOverhead = 32
+
+func newProposal(want uint64, data []byte) *proposal {
+	return &proposal{entry: &raftpb.Entry{Data: data}, want: want, bytes: uint64(len(data)) + entryOverhead}
 }
 
-// proposals follows entries from the caller to the commit index.
+// proposals follows entries from the caller to the commit index. Those that come beyond the limit of what may be in
+// flight wait for room, first come first served; one that is larger than the limit goes alone.
 type proposals struct {
-	quota    *quota
-	waiting  []*proposal // not yet given to raft
-	stepped  []*proposal // given to raft since the last Ready: they are the last entries of the next one
-	inflight []inflight  // in the log, not committed; by index
+	limit    uint64
+	used     atomic.Uint64 // bytes in flight; changed on the loop only
+	crowded  bool          // some wait for room
+	room     func()        // see WhenRoom
+	waiting  []*proposal   // not yet given to raft
+	stepped  []*proposal   // given to raft since the last Ready: they are the last entries of the next one
+	inflight []inflight    // in the log, not committed; by index
 }
 
 type inflight struct{ index, bytes uint64 }
+
+// count takes what is proposed for in flight.
+func (p *proposals) count(pr *proposal) {
+	if !pr.counted {
+		pr.counted = true
+		p.used.Add(pr.bytes)
+	}
+}
+
+func (p *proposals) finish(pr *proposal, index, term uint64, err error) {
+	if err != nil && pr.counted {
+		p.used.Add(-pr.bytes)
+	}
+	if pr.done != nil {
+		pr.done(index, term, err)
+	}
+}
+
+// hasRoom reports whether more may be offered.
+func (p *proposals) hasRoom() bool { return p.used.Load() < p.limit && !p.crowded }
+
+// fits reports whether raft may have a proposal now.
+func (p *proposals) fits(pr *proposal) bool {
+	used := p.used.Load()
+	return pr.counted || pr.bytes == 0 || !p.crowded && (used == 0 || used+pr.bytes <= p.limit)
+}
 
 // stepProposals gives everything that waits to raft as one message, so that a peer gets one MsgApp for all of it. While
 // leadership is being transferred raft takes no proposals: they wait until the transfer succeeds or is given up.
@@ -57,26 +82,22 @@ func (c *core) stepProposals() {
 	if len(p.waiting) == 0 {
 		return
 	}
-	if c.rn.BasicStatus().RaftState != raft.StateLeader {
+	bs := c.rn.BasicStatus()
+	switch {
+	case bs.RaftState != raft.StateLeader:
 		p.failWaiting(ErrNotLeader)
 		return
+	case bs.LeadTransferee != 0:
+		return
 	}
-	batch, entries := p.claim(c.rn.BasicStatus().GetTerm(), c.validateChange)
+	batch, entries := p.claim(bs.GetTerm(), c.validateChange)
 	if len(batch) == 0 {
 		return
 	}
 	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(c.cfg.ID), Entries: entries}
 	if err := c.rn.Step(m); err != nil {
-		if bs := c.rn.BasicStatus(); bs.RaftState == raft.StateLeader && bs.LeadTransferee != 0 {
-			for _, pr := range batch {
-				pr.claimed.Store(false)
-			}
-			p.waiting = append(batch, p.waiting...)
-			return
-		}
 		for _, pr := range batch {
-			p.quota.release(pr.bytes)
-			pr.finish(0, 0, ErrNotLeader)
+			p.finish(pr, 0, 0, ErrNotLeader)
 		}
 		return
 	}
@@ -84,48 +105,55 @@ func (c *core) stepProposals() {
 		if pr.change != nil && m.GetEntries()[i].GetType() != raftpb.EntryConfChangeV2 {
 			// Raft put an empty entry in its place. That entry is in the log all the same and takes part in the count
 			// below.
-			pr.err = ErrConfChangePending
+			pr.refused = ErrConfChangePending
 		}
 	}
 	p.stepped = append(p.stepped, batch...)
 }
 
-// claim takes what waits, except what its caller has given up or validate refuses.
+// claim takes what waits and has room, except what its caller has given up or validate refuses.
 func (p *proposals) claim(term uint64, validate func(*raftpb.ConfChangeV2) error) ([]*proposal, []*raftpb.Entry) {
 	batch := make([]*proposal, 0, len(p.waiting))
 	entries := make([]*raftpb.Entry, 0, len(p.waiting))
+	kept := p.waiting[:0]
+	p.crowded = false
 	for _, pr := range p.waiting {
-		if !pr.claimed.CompareAndSwap(false, true) {
-			continue // given up; the caller has released its bytes
-		}
-		if pr.want != 0 && pr.want != term && !mutant.S7 {
-			p.quota.release(pr.bytes)
-			pr.finish(0, 0, ErrNotLeader)
+		switch {
+		case pr.claimed.Load():
+			continue // given up
+		case !p.fits(pr):
+			p.crowded = true
+			kept = append(kept, pr)
+			continue
+		case !pr.claimed.CompareAndSwap(false, true):
+			continue // just now
+		case pr.want != 0 && pr.want != term && !mutant.S7:
+			p.finish(pr, 0, 0, ErrNotLeader)
 			continue
 		}
 		if pr.change != nil {
 			if err := validate(pr.change); err != nil {
-				pr.finish(0, 0, err)
+				p.finish(pr, 0, 0, err)
 				continue
 			}
 		}
+		p.count(pr)
 		batch = append(batch, pr)
 		entries = append(entries, pr.entry)
 	}
-	clear(p.waiting)
-	p.waiting = p.waiting[:0]
+	clear(p.waiting[len(kept):])
+	p.waiting = kept
 	return batch, entries
 }
 
 func (p *proposals) failWaiting(err error) {
 	for _, pr := range p.waiting {
 		if pr.claimed.CompareAndSwap(false, true) {
-			p.quota.release(pr.bytes)
-			pr.finish(0, 0, err)
+			p.finish(pr, 0, 0, err)
 		}
 	}
 	clear(p.waiting)
-	p.waiting = p.waiting[:0]
+	p.waiting, p.crowded = p.waiting[:0], false
 }
 
 // accepted matches the proposals stepped since the last Ready with the new entries: they are the last of them.
@@ -138,14 +166,14 @@ func (p *proposals) accepted(entries []*raftpb.Entry) error {
 	}
 	for i, e := range entries[len(entries)-len(p.stepped):] {
 		pr := p.stepped[i]
-		if pr.err == nil && len(e.GetData()) != len(pr.entry.GetData()) {
+		if pr.refused == nil && len(e.GetData()) != len(pr.entry.GetData()) {
 			return fmt.Errorf("%w: entry %d holds %d bytes, %d were proposed", ErrInvariant, e.GetIndex(), len(e.GetData()),
 				len(pr.entry.GetData()))
 		}
 		if pr.bytes > 0 {
 			p.inflight = append(p.inflight, inflight{e.GetIndex(), pr.bytes})
 		}
-		pr.finish(e.GetIndex(), e.GetTerm(), pr.err)
+		p.finish(pr, e.GetIndex(), e.GetTerm(), pr.refused)
 		if own, taken := pr.entry.GetData(), e.GetData(); pr.copied != nil && len(own) > 0 && len(taken) > 0 &&
 			&own[0] != &taken[0] {
 			pr.copied()
@@ -165,7 +193,15 @@ func (p *proposals) committed(commit uint64) {
 	}
 	if n > 0 {
 		p.inflight = slices.Delete(p.inflight, 0, n)
-		p.quota.release(bytes)
+		p.used.Add(-bytes)
+	}
+}
+
+// tellRoom makes WhenRoom's call.
+func (p *proposals) tellRoom() {
+	if f := p.room; f != nil && p.hasRoom() {
+		p.room = nil
+		f()
 	}
 }
 
@@ -177,7 +213,7 @@ func (p *proposals) lost() {
 		bytes += f.bytes
 	}
 	p.inflight = p.inflight[:0]
-	p.quota.release(bytes)
+	p.used.Add(-bytes)
 	p.failWaiting(ErrNotLeader)
 }
 
@@ -185,23 +221,13 @@ func (p *proposals) lost() {
 // member when the change is applied.
 func (c *core) validateChange(cc *raftpb.ConfChangeV2) error {
 	rs := c.rn.Status()
-	ch := confchange.Changer{
-		Tracker:   tracker.MakeProgressTracker(c.cfg.MaxInflightMsgs, c.cfg.MaxInflightBytes),
-		LastIndex: c.lastIndex,
-	}
+	ch := confChanger{confchange.Changer{LastIndex: c.lastIndex,
+		Tracker: tracker.MakeProgressTracker(c.cfg.MaxInflightMsgs, c.cfg.MaxInflightBytes)}}
 	ch.Tracker.Config = rs.Config
 	for id, pr := range rs.Progress {
 		ch.Tracker.Progress[id] = &pr
 	}
-	var err error
-	if cc.LeaveJoint() {
-		_, _, err = ch.LeaveJoint()
-	} else if autoLeave, joint := cc.EnterJoint(); joint {
-		_, _, err = ch.EnterJoint(autoLeave, cc.GetChanges()...)
-	} else {
-		_, _, err = ch.Simple(cc.GetChanges()...)
-	}
-	if err != nil {
+	if err := ch.apply(cc); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidConfChange, err)
 	}
 	return nil
@@ -213,21 +239,5 @@ func newChangeProposal(cc *raftpb.ConfChangeV2) (*proposal, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfChange, err)
 	}
 	e := &raftpb.Entry{Type: raftpb.EntryConfChangeV2.Enum(), Data: data}
-	return &proposal{entry: e, change: cc, done: make(chan struct{})}, nil
-}
-
-// confStateOf is the membership of a raft status.
-func confStateOf(rs raft.Status) *raftpb.ConfState {
-	tr := tracker.ProgressTracker{Config: rs.Config}
-	return tr.ConfState()
-}
-
-func progressOf(pr tracker.Progress) Progress {
-	return Progress{
-		Match:    pr.Match,
-		Next:     pr.Next,
-		Learner:  pr.IsLearner,
-		Snapshot: pr.State == tracker.StateSnapshot,
-		Paused:   pr.IsPaused(),
-	}
+	return &proposal{entry: e, change: cc}, nil
 }

@@ -1,17 +1,20 @@
 package consensus
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // queue hands batches from many goroutines to one. It has no bound of its own: its input is bounded where it is made
-// (raft's limits on what is being appended and applied).
+// (raft's limits on what is being proposed, appended and applied, and what the links read in one turn of the loop).
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
 	spare []T
-	wake  chan struct{} // holds one token while items is not empty
+	wake  func() // called after each put
 }
 
-func newQueue[T any]() *queue[T] { return &queue[T]{wake: make(chan struct{}, 1)} }
+func newQueue[T any]() *queue[T] { return &queue[T]{wake: func() {}} }
 
 func (q *queue[T]) put(items ...T) {
 	if len(items) == 0 {
@@ -20,10 +23,7 @@ func (q *queue[T]) put(items ...T) {
 	q.mu.Lock()
 	q.items = append(q.items, items...)
 	q.mu.Unlock()
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	q.wake()
 }
 
 func (q *queue[T]) empty() bool {
@@ -42,16 +42,31 @@ func (q *queue[T]) take() []T {
 	return batch
 }
 
-// next waits for items; nil means that stop is closed.
-func (q *queue[T]) next(stop <-chan struct{}) []T {
-	for {
+// serve has a goroutine of the node do what is put into a queue, until the node stops.
+func serve[T any](n *Node, q *queue[T], do func(T) error) {
+	woken := make(chan struct{}, 1)
+	q.wake = func() {
 		select {
-		case <-stop:
-			return nil
-		case <-q.wake:
-			if b := q.take(); len(b) > 0 {
-				return b
-			}
+		case woken <- struct{}{}:
+		default:
 		}
 	}
+	n.wg.Go(func() {
+		defer n.guard()
+		for {
+			select {
+			case <-n.ctx.Done():
+				return
+			case <-woken:
+			}
+			for _, x := range q.take() {
+				if err := do(x); err != nil {
+					if !errors.Is(err, ErrStopped) {
+						n.fail(err)
+					}
+					return
+				}
+			}
+		}
+	})
 }

@@ -22,10 +22,8 @@ type reads struct {
 }
 
 type readRequest struct {
-	done chan struct{}
-	gone bool // the caller gave up; only touched on the loop
-	// index is set before done is closed.
-	index uint64
+	done func(index uint64) // called on the loop; must not wait
+	gone bool               // the caller gave up; only touched on the loop
 }
 
 // readRequests is what one read index request stands for: callers, a lease round, or both.
@@ -96,8 +94,7 @@ func (c *core) confirmRead(rs raft.ReadState) {
 		c.lease.proven = max(c.lease.proven, q.tick)
 	}
 	for _, caller := range q.callers {
-		caller.index = rs.Index
-		close(caller.done)
+		caller.done(rs.Index)
 	}
 	if q.lease {
 		c.extendLease(q)

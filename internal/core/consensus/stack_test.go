@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/pki"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
@@ -31,6 +32,7 @@ type member struct {
 	dir       string
 	log       *raftlog.Log
 	disk      *countedLog
+	loop      *loop.Loop
 	tr        *transport.Transport
 	node      atomic.Pointer[consensus.Node]
 	ca        *pki.CA
@@ -101,10 +103,13 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 		t.Fatal(err)
 	}
 	m.disk = &countedLog{Log: m.log}
-	links := transport.Config{ID: id, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() },
+	if m.loop, err = loop.New(50 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	links := transport.Config{ID: id, Loop: m.loop, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() },
 		Handler: m}
 	cfg := consensus.Config{
-		ID: id, Storage: m.disk,
+		ID: id, Loop: m.loop, Storage: m.disk,
 		OnCommitted: func(ents []*raftpb.Entry) error { m.delivered.Store(ents[len(ents)-1].GetIndex()); return nil },
 		OnSnapshot:  func(*raftpb.Snapshot) error { m.snapshots.Add(1); return nil },
 		OnFatal:     func(err error) { t.Errorf("member %d: %v", id, err) },
@@ -138,6 +143,7 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 		t.Fatal(err)
 	}
 	m.node.Store(n)
+	m.loop.Start()
 	t.Cleanup(m.close)
 	return m
 }
@@ -146,6 +152,8 @@ func (m *member) close() {
 	m.closed.Do(func() {
 		m.node.Load().Stop()
 		_ = m.tr.Close()
+		m.loop.Stop()
+		m.loop.Wait()
 		_ = m.log.Close()
 	})
 }
@@ -224,7 +232,7 @@ func TestStackSurvivesItsLeader(t *testing.T) {
 		}
 		acked, term = index, tm
 	}
-	if err := lead.WaitCommitted(ctx, acked); err != nil {
+	if err := lead.WaitApplied(ctx, acked); err != nil {
 		t.Fatal(err)
 	}
 	ms[0].close()
@@ -324,7 +332,7 @@ func BenchmarkStack(b *testing.B) {
 						start := time.Now()
 						index, _, err := n.Propose(context.Background(), payload(1800))
 						if err == nil {
-							err = n.WaitCommitted(context.Background(), index)
+							err = n.WaitApplied(context.Background(), index)
 						}
 						if err != nil {
 							b.Error(err)

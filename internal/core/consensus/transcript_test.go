@@ -97,17 +97,16 @@ func (e *env) run(d *datadriven.TestData) {
 		d.ScanArgs(e.t.(*testing.T), "term", &term)
 		m.core.depose(leader, term, d.HasArg("campaign"))
 	case "transfer":
-		t := &transfer{done: make(chan error, 1)}
-		d.ScanArgs(e.t.(*testing.T), "to", &t.to)
-		m.core.startTransfer(t)
-		m.transfers = append(m.transfers, t)
+		var to uint64
+		d.ScanArgs(e.t.(*testing.T), "to", &to)
+		m.transfer(to)
 		e.settle()
 	case "change", "leave-joint":
 		e.cmdChange(d, m)
 	case "read":
-		r := &readRequest{done: make(chan struct{})}
-		m.core.reads.waiting = append(m.core.reads.waiting, r)
-		m.reads = append(m.reads, r)
+		m.core.reads.waiting = append(m.core.reads.waiting, &readRequest{done: func(index uint64) {
+			m.note("read index %d", index)
+		}})
 		e.settle()
 	case "lease":
 		if until := m.pub.lease.Load(); until != 0 {
@@ -148,12 +147,8 @@ func (e *env) cmdPropose(d *datadriven.TestData, m *member) {
 	d.MaybeScanArgs(e.t.(*testing.T), "bytes", &size)
 	d.MaybeScanArgs(e.t.(*testing.T), "term", &want)
 	for _, line := range strings.Fields(d.Input) {
-		p := &proposal{
-			entry: &raftpb.Entry{Data: []byte(line + strings.Repeat(".", size))},
-			want:  want, bytes: uint64(len(line) + size), done: make(chan struct{}),
-		}
-		m.core.props.waiting = append(m.core.props.waiting, p)
-		m.props = append(m.props, p)
+		m.propose(&proposal{entry: &raftpb.Entry{Data: []byte(line + strings.Repeat(".", size))}, want: want,
+			bytes: uint64(len(line) + size)})
 	}
 	e.settle()
 }
@@ -199,8 +194,7 @@ func (e *env) cmdChange(d *datadriven.TestData, m *member) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.core.props.waiting = append(m.core.props.waiting, p)
-	m.props = append(m.props, p)
+	m.propose(p)
 	e.settle()
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/loop"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
@@ -53,13 +54,22 @@ func (h *testHost) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.rlog.Close() })
-	h.raft, err = consensus.Start(consensus.Config{ID: 1, Storage: h.rlog, Send: func([]*raftpb.Message) {},
+	l, err := loop.New(time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.raft, err = consensus.Start(consensus.Config{ID: 1, Loop: l, Storage: h.rlog, Send: func([]*raftpb.Message) {},
 		OnFatal:      func(err error) { t.Error(err) },
 		TickInterval: time.Second, Logger: slog.New(slog.DiscardHandler)}, []raft.Peer{{ID: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.raft.Stop)
+	l.Start()
+	t.Cleanup(func() {
+		h.raft.Stop()
+		l.Stop()
+		l.Wait()
+	})
 	h.raft.Campaign()
 }
 
