@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/loop"
 	"trireme/internal/base/pki"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
@@ -110,11 +111,21 @@ func connectTestPeer(t *testing.T, n *Node, other *slowPeer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tr, err := transport.New(transport.Config{ID: id, Cluster: "prod", Listen: "127.0.0.1:0", TLS: b.PeerTLS, Handler: h})
+		l, err := loop.New(time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = tr.Close() })
+		tr, err := transport.New(transport.Config{ID: id, Loop: l, Cluster: "prod", Listen: "127.0.0.1:0", TLS: b.PeerTLS,
+			Handler: h})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Start()
+		t.Cleanup(func() {
+			_ = tr.Close()
+			l.Stop()
+			l.Wait()
+		})
 		if id == n.id.ID {
 			if err := errors.Join(ca.Save(n.cfg.TLSDir()), b.Save(n.cfg.TLSDir()), n.certs.Open()); err != nil {
 				t.Fatal(err)

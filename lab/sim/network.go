@@ -90,7 +90,7 @@ func (n *Node) post(m *raftpb.Message) {
 		}
 		return
 	}
-	frame, err := w.wire.Encode(m)
+	frame, err := transport.EncodeFrame(m)
 	if err != nil {
 		w.Violate("framing", "node %d cannot encode %s: %v", n.ID, m.GetType(), err)
 		return
@@ -141,7 +141,7 @@ func (n *Node) deliverLater(to *Node, m *raftpb.Message, frame []byte, d time.Du
 
 // receive takes a frame from another node.
 func (n *Node) receive(from *Node, frame []byte) {
-	m, err := n.w.wire.Decode(from.ID, n.ID, frame)
+	m, err := transport.DecodeFrame(from.ID, n.ID, frame)
 	if err != nil {
 		n.w.Violate("framing", "node %d cannot decode what %d sent: %v", n.ID, from.ID, err)
 		return

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"trireme/internal/core/consensus"
-	"trireme/internal/core/transport"
 )
 
 // Options shape a run. The zero value is the usual one: everything is drawn from the seed.
@@ -50,8 +49,7 @@ func Run(ctx context.Context, seed uint64, o Options) (Result, error) {
 
 // newWorld makes the world of a schedule: all nodes are started, nothing has happened yet.
 func newWorld(p plan, o Options) *World {
-	w := &World{opts: o, plan: p, rnd: rand.New(rand.NewPCG(p.seed, 2)), hash: 14695981039346656037,
-		wire: transport.NewWire()}
+	w := &World{opts: o, plan: p, rnd: rand.New(rand.NewPCG(p.seed, 2)), hash: 14695981039346656037}
 	w.check.init(w)
 	w.net.base, w.net.spread = 100*time.Microsecond, 400*time.Microsecond
 	if p.wide {

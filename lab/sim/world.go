@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"trireme/internal/core/transport"
 )
 
 // Times of the cluster that is simulated. Those of a real one are longer by the same factor.
@@ -31,7 +29,6 @@ type World struct {
 
 	nodes []*Node // by id, the lost ones too
 	net   network
-	wire  *transport.Wire
 	check checks
 	load  load
 	sql   *sqlWorld // with SQLTop

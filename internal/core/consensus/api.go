@@ -17,18 +17,14 @@ import (
 // It blocks while MaxUncommittedBytes are in flight or a leadership transfer is under way. ErrNotLeader, ErrStopped and
 // ErrProposeTimeout (ctx is done) mean that data is in no log.
 func (n *Node) Propose(ctx context.Context, data []byte) (index, term uint64, err error) {
-	return n.proposeData(ctx, 0, data)
+	return n.propose(ctx, newProposal(0, data))
 }
 
 // ProposeInTerm is Propose for a leader of one certain term: ErrNotLeader if that term is over, even if this node leads
 // again (S7).
 func (n *Node) ProposeInTerm(ctx context.Context, term uint64, data []byte) (index uint64, err error) {
-	index, _, err = n.proposeData(ctx, term, data)
+	index, _, err = n.propose(ctx, newProposal(term, data))
 	return index, err
-}
-
-func (n *Node) proposeData(ctx context.Context, want uint64, data []byte) (index, term uint64, err error) {
-	return n.propose(ctx, newProposal(want, data))
 }
 
 // ProposeConfChange proposes a membership change and waits until it is in force on this node. With more than one

@@ -55,9 +55,15 @@ func (o *output) reset() {
 	o.appends, o.applies, o.sends, o.states = o.appends[:0], o.applies[:0], o.sends[:0], o.states[:0]
 }
 
-// newCore starts raft from what Storage holds. peers is the first membership, and allowed with an empty log only.
-func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (*core, error) {
-	c := &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit,
+// newCore starts raft from what Storage holds. peers is the first membership, and allowed with an empty log only. A
+// panic of raft, by which raft reports that the data on disk is inconsistent, becomes an error.
+func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *core, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrStorageInconsistent, p)
+		}
+	}()
+	c = &core{cfg: cfg, log: cfg.Logger, pub: pub, lastIndex: st.last, lastTerm: st.lastTerm, commit: st.commit,
 		committed: entryID{st.commit, st.commitTerm}, change: st.change}
 	c.throttle = &readThrottle{Storage: st.storage, clock: cfg.Clock}
 	rn, err := raft.NewRawNode(&raft.Config{
@@ -129,7 +135,7 @@ func (c *core) tick() {
 	c.tickElection()
 	c.tickReads()
 	c.tickQuorum()
-	c.tickTransfers()
+	c.checkTransfers()
 	c.publish()
 }
 
@@ -301,7 +307,7 @@ func (c *core) changeState(appended []*raftpb.Entry, out *output) {
 	if c.state.Leader != 0 {
 		c.elections.noteLeader(c.ticks)
 	}
-	c.reads.reissue()
+	c.reads.reissue(func(*readRequests) bool { return true }) // the answers may never come
 	c.checkTransfers()
 	c.publish()
 	out.states = append(out.states, c.state)

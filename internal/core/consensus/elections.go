@@ -150,14 +150,9 @@ func (c *core) longerThan(m *raftpb.Message) bool {
 // hold keeps a vote request that raft is about to ignore, in case this node learns of the leader's death too.
 func (c *core) hold(m *raftpb.Message) {
 	e := &c.elections
-	kept := e.held[:0]
-	for _, h := range e.held {
-		if h.m.GetFrom() != m.GetFrom() && c.ticks-h.tick <= c.heldFor() {
-			kept = append(kept, h)
-		}
-	}
-	clear(e.held[len(kept):])
-	e.held = kept
+	e.held = slices.DeleteFunc(e.held, func(h heldVote) bool {
+		return h.m.GetFrom() == m.GetFrom() || c.ticks-h.tick > c.heldFor()
+	})
 	if len(e.held) < maxHeldVotes {
 		e.held = append(e.held, heldVote{m, c.ticks})
 	}
@@ -347,16 +342,9 @@ func (c *core) startTransfer(t *transfer) {
 	c.publish()
 }
 
-func (c *core) tickTransfers() {
-	if len(c.transfers) > 0 {
-		c.checkTransfers()
-	}
-}
-
 // checkTransfers answers the transfers whose outcome is known.
 func (c *core) checkTransfers() {
-	kept := c.transfers[:0]
-	for _, t := range c.transfers {
+	c.transfers = slices.DeleteFunc(c.transfers, func(t *transfer) bool {
 		switch {
 		case c.state.Term > t.term && c.state.Leader == t.to:
 			t.done(nil)
@@ -369,9 +357,8 @@ func (c *core) checkTransfers() {
 			}
 			t.done(fmt.Errorf("%w: member %d did not take over within an election timeout", ErrTransferFailed, t.to))
 		default:
-			kept = append(kept, t)
+			return false
 		}
-	}
-	clear(c.transfers[len(kept):])
-	c.transfers = kept
+		return true
+	})
 }

@@ -87,7 +87,7 @@ func (e *env) start(id uint64, store *memStore, peers []raft.Peer) error {
 	if err != nil {
 		return err
 	}
-	if m.core, err = startCore(&m.cfg, st, peers, &m.pub); err != nil {
+	if m.core, err = newCore(&m.cfg, st, peers, &m.pub); err != nil {
 		return err
 	}
 	m.appender = newAppender(&m.cfg, st, &m.pub)

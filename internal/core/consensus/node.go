@@ -115,23 +115,13 @@ func newNode(cfg Config, bootstrapPeers []raft.Peer) (*Node, error) {
 		commitOnly: newCommitOnlyAppends(),
 	}
 	n.ctx, n.halt = context.WithCancel(context.Background())
-	if n.core, err = startCore(&n.cfg, st, bootstrapPeers, &n.pub); err != nil {
+	if n.core, err = newCore(&n.cfg, st, bootstrapPeers, &n.pub); err != nil {
 		return nil, err
 	}
 	n.appender = newAppender(&n.cfg, st, &n.pub)
 	n.applier = newApplier(&n.cfg, st, &n.pub)
 	n.applyWaits.reach(st.applied)
 	return n, nil
-}
-
-// startCore turns a panic of raft, by which raft reports that the data on disk is inconsistent, into an error.
-func startCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *core, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", ErrStorageInconsistent, p)
-		}
-	}()
-	return newCore(cfg, st, peers, pub)
 }
 
 // Stop ends the node and waits until nothing of it runs. Callers in flight get ErrStopped. The peers are not told.

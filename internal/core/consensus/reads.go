@@ -101,31 +101,23 @@ func (c *core) confirmRead(rs raft.ReadState) {
 	}
 }
 
-// reissue queues the callers of every unanswered request again: leader or role has changed, so the answer may never
-// come.
-func (r *reads) reissue() {
+// reissue queues the callers of unanswered requests again.
+func (r *reads) reissue(lost func(*readRequests) bool) {
 	for _, n := range slices.Sorted(maps.Keys(r.asked)) { // those who have waited longest go first
-		q := r.asked[n]
-		r.waiting = append(r.waiting, q.callers...)
-		delete(r.asked, n)
+		if q := r.asked[n]; lost(q) {
+			r.waiting = append(r.waiting, q.callers...)
+			delete(r.asked, n)
+		}
 	}
 }
 
-// tickReads repeats requests that got no answer within half an election timeout, and starts the leader's lease rounds.
+// tickReads repeats requests that got no answer within half an election timeout, forgets lease rounds that are too old
+// to be worth anything, and starts the leader's lease rounds.
 func (c *core) tickReads() {
-	r := &c.reads
-	for _, n := range slices.Sorted(maps.Keys(r.asked)) {
-		q := r.asked[n]
-		if c.ticks-q.tick < uint64(c.cfg.ElectionTicks)/2 {
-			continue
-		}
-		if len(q.callers) > 0 {
-			r.waiting = append(r.waiting, q.callers...)
-			delete(r.asked, n)
-		} else if c.ticks-q.tick >= 2*uint64(c.cfg.ElectionTicks) {
-			delete(r.asked, n) // a lease round too old to be worth anything
-		}
-	}
+	c.reads.reissue(func(q *readRequests) bool {
+		age, timeout := c.ticks-q.tick, uint64(c.cfg.ElectionTicks)
+		return age >= timeout/2 && len(q.callers) > 0 || age >= 2*timeout
+	})
 	c.tickBeat()
 }
 

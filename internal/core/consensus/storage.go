@@ -48,16 +48,15 @@ func (r *recovered) InitialState() (*raftpb.HardState, *raftpb.ConfState, error)
 
 // start is what Storage held when the node was started.
 type start struct {
-	storage          *recovered
-	first, last      uint64
-	lastTerm         uint64
-	commit, applied  uint64
-	commitTerm       uint64 // of the entry at commit
-	kept             uint64 // commit index on disk, or what the caller has applied
-	change           uint64 // the last membership change after kept, or 0
-	confIndex        uint64
-	empty            bool
-	voters, learners []uint64
+	storage         *recovered
+	last            uint64
+	lastTerm        uint64
+	commit, applied uint64
+	commitTerm      uint64 // of the entry at commit
+	kept            uint64 // commit index on disk, or what the caller has applied
+	change          uint64 // the last membership change after kept, or 0
+	confIndex       uint64
+	empty           bool
 }
 
 // recoverState reads Storage and checks it for consistency, in itself and with applied, the index that the caller has
@@ -79,8 +78,7 @@ func recoverState(st Storage, applied uint64) (*start, error) {
 	if cs == nil {
 		cs = &raftpb.ConfState{}
 	}
-	s := &start{first: first, last: last, confIndex: st.ConfStateIndex(), voters: cs.GetVoters(),
-		learners: cs.GetLearners()}
+	s := &start{last: last, confIndex: st.ConfStateIndex()}
 	s.empty = last == 0 && raft.IsEmptyHardState(hs)
 	if last+1 < first {
 		return nil, fmt.Errorf("%w: the log begins at %d and ends at %d", ErrStorageInconsistent, first, last)

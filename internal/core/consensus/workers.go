@@ -269,14 +269,13 @@ func (a *applier) applyChange(e *raftpb.Entry) error {
 }
 
 func decodeChange(e *raftpb.Entry) (raftpb.ConfChangeI, error) {
+	var cc interface {
+		raftpb.ConfChangeI
+		proto.Message
+	} = &raftpb.ConfChangeV2{}
 	if e.GetType() == raftpb.EntryConfChange {
-		cc := &raftpb.ConfChange{}
-		if err := proto.Unmarshal(e.GetData(), cc); err != nil {
-			return nil, fmt.Errorf("%w: membership change %d cannot be decoded: %w", ErrInvariant, e.GetIndex(), err)
-		}
-		return cc, nil
+		cc = &raftpb.ConfChange{}
 	}
-	cc := &raftpb.ConfChangeV2{}
 	if err := proto.Unmarshal(e.GetData(), cc); err != nil {
 		return nil, fmt.Errorf("%w: membership change %d cannot be decoded: %w", ErrInvariant, e.GetIndex(), err)
 	}

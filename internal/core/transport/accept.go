@@ -22,8 +22,7 @@ type inbound struct {
 	hangUp   context.CancelFunc
 	unpacker unpacker
 
-	requests  int // that are being handled, and those below
-	answering int // whose answers are being written
+	requests  int // that are being handled, or whose answers are not written yet
 	mu        sync.Mutex
 	responses []response // not written yet
 }
@@ -258,7 +257,7 @@ func (t *Transport) register(in *inbound, h *hello) (ok bool, learned string) {
 	}
 	if p != nil {
 		if addr != "" {
-			p.saysAddress(addr)
+			p.hear(&p.where.said, addr, true)
 		}
 		p.dialNow()
 	}

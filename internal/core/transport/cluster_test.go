@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/pki"
 )
 
@@ -40,6 +41,7 @@ func bundle(t testing.TB, ca *pki.CA, id uint64) *pki.Bundle {
 type node struct {
 	*Transport
 	t    testing.TB
+	own  *loop.Loop // of a node that is given none
 	once sync.Once
 
 	mu          sync.Mutex
@@ -63,16 +65,40 @@ func startNode(t testing.TB, id uint64, change func(*Config)) *node {
 	if change != nil {
 		change(&cfg)
 	}
+	if cfg.Loop == nil {
+		n.own = newLoop(t)
+		cfg.Loop = n.own
+	}
 	tr, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Transport = tr
+	if n.own != nil {
+		n.own.Start()
+	}
 	t.Cleanup(n.close)
 	return n
 }
 
-func (n *node) close() { n.once.Do(func() { n.Transport.Close() }) }
+func (n *node) close() {
+	n.once.Do(func() {
+		n.Transport.Close()
+		if n.own != nil {
+			n.own.Stop()
+			n.own.Wait()
+		}
+	})
+}
+
+func newLoop(t testing.TB) *loop.Loop {
+	t.Helper()
+	l, err := loop.New(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
 
 // connect makes every node dial every other and waits until they are connected.
 func connect(nodes ...*node) {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -96,6 +97,12 @@ func (e *encodedMessage) writeTo(w messageWriter, most int) (all bool, err error
 		}
 	}
 	return false, nil
+}
+
+// appendTo writes the whole frame.
+func (e *encodedMessage) appendTo(b *bytes.Buffer) {
+	b.Write(appendFrameHeader(b.AvailableBuffer(), frameRaft, e.size))
+	_, _ = e.writeTo(b, math.MaxInt) // a buffer takes everything
 }
 
 // appendHeader appends what comes before the context.

@@ -47,8 +47,6 @@ type user interface {
 	handle(kind frameKind, body []byte) error
 	// next writes one of the frames that are queued, or a piece of a large one; false: there is none.
 	next() (bool, error)
-	// written is told that the kernel has taken all frames so far, and says whether there may be more.
-	written() bool
 }
 
 // secure does the TLS handshake on a side of a connection.
@@ -183,7 +181,7 @@ func (c *conn) write() error {
 	for !c.s.full {
 		wrote, err := c.user.next()
 		if err == nil && !wrote {
-			if err = errors.Join(c.w.Flush(), c.s.push()); err == nil && !c.s.full && !c.user.written() {
+			if err = errors.Join(c.w.Flush(), c.s.push()); err == nil {
 				break
 			}
 		}

@@ -76,11 +76,7 @@ func TestLargeMessageTakesManyTurns(t *testing.T) {
 	}
 	var loops [2]*loop.Loop
 	for i := range loops {
-		l, err := loop.New(time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		loops[i] = l
+		loops[i] = newLoop(t)
 	}
 	a, b, c := startNode(t, 1, quick(loops[0])), startNode(t, 2, quick(loops[1])), startNode(t, 3, nil)
 	var waiting, reads, most, before int // bytes; see below
@@ -301,10 +297,7 @@ func TestTurnEnds(t *testing.T) {
 
 // What is sent on the loop is written before the loop carries out the job of the same turn.
 func TestSendComesBeforeTheJob(t *testing.T) {
-	l, err := loop.New(time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLoop(t)
 	a, b := startNode(t, 1, func(c *Config) { c.Loop = l }), startNode(t, 2, nil)
 	l.Start()
 	t.Cleanup(func() {

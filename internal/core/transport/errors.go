@@ -54,12 +54,11 @@ func (e *DownError) Error() string {
 	if e.Redial == nil {
 		return fmt.Sprintf("peer %d: %v", e.Peer, e.Lost)
 	}
+	text := fmt.Sprintf("peer %d: connection ended (%v), redial failed: %v", e.Peer, e.Lost, e.Redial)
 	if e.Alive {
-		return fmt.Sprintf(
-			"peer %d: connection ended (%v), redial failed: %v; but its own connection to this node lives: a firewall?", e.Peer,
-			e.Lost, e.Redial)
+		text += "; but its own connection to this node lives: a firewall?"
 	}
-	return fmt.Sprintf("peer %d: connection ended (%v), redial failed: %v", e.Peer, e.Lost, e.Redial)
+	return text
 }
 
 // Unwrap gives both causes.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 )
 
 // Every frame is: body length u32 | kind u8 | body.
@@ -99,8 +98,7 @@ type frameWriter struct{ *bufio.Writer }
 func newFrameWriter(c io.Writer) frameWriter { return frameWriter{bufio.NewWriterSize(c, 64<<10)} }
 
 func (w frameWriter) head(kind frameKind, size int) error {
-	b := binary.LittleEndian.AppendUint32(w.AvailableBuffer(), uint32(size))
-	_, err := w.Write(append(b, byte(kind)))
+	_, err := w.Write(appendFrameHeader(w.AvailableBuffer(), kind, size))
 	return err
 }
 
@@ -120,10 +118,6 @@ func (w frameWriter) frame(kind frameKind, parts ...[]byte) error {
 	return nil
 }
 
-func (w frameWriter) message(kind frameKind, e *encodedMessage) error {
-	if err := w.head(kind, e.size); err != nil {
-		return err
-	}
-	_, err := e.writeTo(w.Writer, math.MaxInt)
-	return err
+func appendFrameHeader(b []byte, kind frameKind, size int) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, uint32(size)), byte(kind))
 }

@@ -185,23 +185,17 @@ func decodeWelcome(b []byte) (*welcome, error) {
 	return w, err
 }
 
+// refusals are what the verdicts mean to the dialer.
+var refusals = map[verdict]error{refusedCluster: ErrForeignCluster, refusedID: ErrWrongID, refusedVersion: ErrVersion,
+	refusedGeneration: ErrGeneration, refusedRevoked: ErrRevoked, refusedTwin: ErrTwin}
+
 // err turns a refusal into an error that says which side objects to what.
 func (w *welcome) err() error {
-	switch w.verdict {
-	case accepted:
+	switch err := refusals[w.verdict]; {
+	case w.verdict == accepted:
 		return nil
-	case refusedCluster:
-		return fmt.Errorf("%w: %s", ErrForeignCluster, w.text)
-	case refusedID:
-		return fmt.Errorf("%w: %s", ErrWrongID, w.text)
-	case refusedVersion:
-		return fmt.Errorf("%w: %s", ErrVersion, w.text)
-	case refusedGeneration:
-		return fmt.Errorf("%w: %s", ErrGeneration, w.text)
-	case refusedRevoked:
-		return fmt.Errorf("%w: %s", ErrRevoked, w.text)
-	case refusedTwin:
-		return fmt.Errorf("%w: %s", ErrTwin, w.text)
+	case err != nil:
+		return fmt.Errorf("%w: %s", err, w.text)
 	}
 	return fmt.Errorf("%w: the peer refused: %s", ErrProtocol, w.text)
 }

@@ -21,11 +21,9 @@ type link struct {
 	kick   chan struct{}
 
 	mu     sync.Mutex
-	online bool
-	conn   *outConn // the present one, while online
+	conn   *outConn // the present one; nil: none
 	bytes  int
 	msgs   []*raftpb.Message
-	spare  []*raftpb.Message
 	status []byte // newest status not sent yet
 	frames [][]byte
 	calls  map[uint64]chan answer
@@ -70,9 +68,7 @@ func (l *link) noteAttempt(addr string, err error) {
 
 // Trouble tells why a peer cannot be reached, if attempts fail.
 func (t *Transport) Trouble(id uint64) Trouble {
-	t.mu.RLock()
-	p := t.peers[id]
-	t.mu.RUnlock()
+	p := t.peer(id)
 	if p == nil {
 		return Trouble{}
 	}
@@ -108,22 +104,21 @@ func (l *link) mark() {
 func (l *link) isConnected() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.online
+	return l.conn != nil
 }
 
 // enqueue takes a message for the peer; false if there is no connection or no room.
 func (l *link) enqueue(m *raftpb.Message) bool {
 	n := weight(m)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	// A single message larger than the limit must pass when it is alone.
-	if !l.online || l.bytes > 0 && l.bytes+n > l.limit {
-		l.mu.Unlock()
+	if l.conn == nil || l.bytes > 0 && l.bytes+n > l.limit {
 		return false
 	}
 	l.bytes += n
 	l.msgs = append(l.msgs, m)
 	l.mark()
-	l.mu.Unlock()
 	return true
 }
 
@@ -138,7 +133,7 @@ func (l *link) setStatus(status []byte) {
 func (l *link) run() {
 	backoff := minBackoff
 	for l.p.ctx.Err() == nil {
-		addr := *l.p.addr.Load()
+		addr := l.p.address()
 		c, err := l.dialFresh(addr)
 		l.noteAttempt(addr, err)
 		if err != nil {
@@ -170,7 +165,7 @@ func (l *link) dialFresh(addr string) (*outConn, error) {
 // use serves a connection to its end, and returns the next one if the redial at once succeeded.
 func (l *link) use(c *outConn) *outConn {
 	l.mu.Lock()
-	l.online, l.conn = true, c
+	l.conn = c
 	l.mu.Unlock()
 	if l.stream == controlStream {
 		l.p.connected(c)
@@ -189,8 +184,11 @@ func (l *link) use(c *outConn) *outConn {
 // offline drops what was queued, or being written: by the time there is a connection again, raft wants something else.
 func (l *link) offline(c *outConn, lost error) {
 	l.mu.Lock()
-	l.online, l.conn, l.bytes = false, nil, 0
-	msgs, calls := append(c.batch.msgs, l.msgs...), l.calls
+	l.conn, l.bytes = nil, 0
+	msgs, calls := append(c.batch.msgs[c.batch.at:], l.msgs...), l.calls
+	if m := c.batch.part.m; m != nil {
+		msgs = append(msgs, m)
+	}
 	l.msgs, l.frames, l.calls = nil, nil, make(map[uint64]chan answer)
 	l.mu.Unlock()
 	for _, ch := range calls {
@@ -235,15 +233,7 @@ func (l *link) pause(d time.Duration) bool {
 	return true
 }
 
-// compression is when this link compresses: a control stream has nothing that would be worth it.
-func (l *link) compression() Compression {
-	if l.stream == bulkStream {
-		return l.p.t.cfg.Compression
-	}
-	return CompressNever
-}
-
-// batch is what a connection writes now. It counts in the queue until the kernel has all of it.
+// batch is what a connection writes now. It counts in the queue until all of it is written.
 type batch struct {
 	msgs   []*raftpb.Message
 	status []byte
@@ -269,8 +259,6 @@ func (c *outConn) next() (bool, error) {
 		var now [8]byte
 		binary.LittleEndian.PutUint64(now[:], uint64(time.Since(clockBase)))
 		return true, c.w.frame(framePing, now[:])
-	case b.bytes == 0 && b.status == nil && !c.take():
-		return false, nil
 	case len(b.frames) > 0:
 		f := b.frames[0]
 		b.frames = b.frames[1:]
@@ -287,44 +275,20 @@ func (c *outConn) next() (bool, error) {
 		b.status = nil
 		return true, c.w.frame(frameStatus, status)
 	}
-	return false, nil
+	return c.take(), nil
 }
 
-// take makes a batch of what is queued; false: nothing is.
+// take gives the room of the batch back, and makes one of what is queued; false: nothing is.
 func (c *outConn) take() bool {
-	l := c.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.bytes == 0 && l.status == nil {
-		return false
-	}
-	c.batch = batch{msgs: l.msgs, status: l.status, frames: l.frames, bytes: l.bytes}
-	l.msgs, l.spare = l.spare[:0], nil
-	l.status, l.frames = nil, nil
-	c.batch.packed = c.pack.wants(c.batch.bytes)
-	return true
-}
-
-// written gives a batch's room in the queue back.
-func (c *outConn) written() bool {
 	l, b := c.l, &c.batch
-	if b.bytes == 0 {
-		return false
-	}
-	if l.stream == bulkStream {
-		for _, m := range b.msgs {
-			if m.GetType() == raftpb.MsgSnap {
-				l.p.t.cfg.Handler.SnapshotStatus(l.p.id, true)
-			}
-		}
-	}
 	clear(b.msgs)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.bytes -= b.bytes
-	l.spare = b.msgs[:0]
-	l.mu.Unlock()
-	*b = batch{}
-	return true
+	*b, l.msgs = batch{msgs: l.msgs, status: l.status, frames: l.frames, bytes: l.bytes}, b.msgs[:0]
+	l.status, l.frames = nil, nil
+	b.packed = len(b.msgs) > 0 && c.pack.wants(b.bytes)
+	return b.bytes > 0 || b.status != nil
 }
 
 // message writes a message, of a large one the first piece. It goes into a packed frame if the batch is packed: that is
@@ -337,25 +301,30 @@ func (c *outConn) message(m *raftpb.Message) error {
 		return nil
 	}
 	if c.batch.packed {
-		if err := c.pack.begin(); err != nil {
-			return err
+		took, err := c.pack.take(&e)
+		if took && err == nil {
+			c.sent(m)
 		}
-		w, err := c.pack.target(e.size)
-		if err != nil {
+		if took || err != nil {
 			return err
-		}
-		if w != c.w {
-			return errors.Join(w.message(frameRaft, &e), c.pack.took())
 		}
 	}
 	c.batch.part = e
 	return errors.Join(c.w.head(frameRaft, e.size), c.piece())
 }
 
+// sent is told that a message is written.
+func (c *outConn) sent(m *raftpb.Message) {
+	if m.GetType() == raftpb.MsgSnap {
+		c.t.cfg.Handler.SnapshotStatus(c.l.p.id, true)
+	}
+}
+
 // piece writes the next piece of a message.
 func (c *outConn) piece() error {
 	all, err := c.batch.part.writeTo(c.w, pieceBytes)
 	if all {
+		c.sent(c.batch.part.m)
 		c.batch.part = encodedMessage{}
 	}
 	return err

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
@@ -56,7 +55,6 @@ type packer struct {
 
 	zip *zstd.Encoder
 	buf bytes.Buffer // whole frames
-	in  frameWriter  // to buf
 	out []byte
 }
 
@@ -138,43 +136,31 @@ func sample(fd int) (linkSample, error) {
 		acked: info.Bytes_acked}, nil
 }
 
-// begin prepares for frames that will be compressed. They are written by target, took and end.
-func (p *packer) begin() error {
-	if p.zip != nil {
-		return nil
+// take compresses a message with those before it, until end at the latest; false: it is too large for that, and all
+// before it is written.
+func (p *packer) take(e *encodedMessage) (bool, error) {
+	if p.zip == nil {
+		zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(packBytes),
+			zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // TLS keeps the bytes as they are
+		if err != nil {
+			return false, err
+		}
+		p.zip = zip
 	}
-	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(packBytes),
-		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // TLS keeps the bytes as they are
-	if err != nil {
-		return err
-	}
-	p.zip, p.in = zip, frameWriter{bufio.NewWriterSize(&p.buf, 16<<10)}
-	return nil
-}
-
-// target returns where to write the next frame, whose body has the given size; the caller must call took after it.
-func (p *packer) target(size int) (frameWriter, error) {
-	if p.buf.Len()+frameHeader+size > maxPacked {
+	if p.buf.Len()+frameHeader+e.size > maxPacked {
 		if err := p.end(); err != nil {
-			return frameWriter{}, err
+			return false, err
 		}
 	}
-	if frameHeader+size > maxPacked {
-		return p.c.w, nil
+	if frameHeader+e.size > maxPacked {
+		return false, nil
 	}
-	return p.in, nil
-}
-
-// took ends a frame.
-func (p *packer) took() error {
-	if err := p.in.Flush(); err != nil {
-		return err
-	}
+	e.appendTo(&p.buf)
 	if p.buf.Len() < packBytes {
-		return nil
+		return true, nil
 	}
-	return p.end()
+	return true, p.end()
 }
 
 // end writes what has been taken: as it is, if compression does not make it smaller by a tenth.

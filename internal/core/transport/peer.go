@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,8 +22,6 @@ type peer struct {
 	learned bool // under Transport.mu: it dialed us, SetPeers does not know it yet
 	ctx     context.Context
 	stop    context.CancelFunc
-	addr    atomic.Pointer[string] // in use: one of where
-	whereMu sync.Mutex
 	where   addresses
 	rtts    rtts
 	control *link
@@ -38,8 +35,7 @@ type peer struct {
 func newPeer(t *Transport, id uint64, addr string, learned bool) *peer {
 	p := &peer{t: t, id: id, learned: learned}
 	p.ctx, p.stop = context.WithCancel(t.ctx)
-	p.addr.Store(&addr)
-	p.where.told = addr
+	p.where.used, p.where.told = addr, addr
 	p.control = newLink(p, controlStream, t.cfg.MaxControlBytes)
 	p.bulk = newLink(p, bulkStream, t.cfg.MaxBulkBytes)
 	return p
@@ -48,60 +44,46 @@ func newPeer(t *Transport, id uint64, addr string, learned bool) *peer {
 // addresses are where a peer may be. One that moves is known by its certificate, not by its address: the newest word
 // counts, and what does not answer is tried in turn with the others.
 type addresses struct {
-	said  string // by itself, in its last hello
+	mu    sync.Mutex
+	used  string // one of those below, or the first
+	said  string // by itself, in its last hello, over a connection that its certificate vouches for
 	told  string // by SetPeers
-	known string // by SetKnown
+	known string // by SetKnown: an operator's word
 }
 
-// setAddress is SetPeers' word.
-func (p *peer) setAddress(addr string) {
-	p.whereMu.Lock()
-	news := p.where.told != addr
-	p.where.told = addr
-	p.whereMu.Unlock()
-	if news {
-		p.use(addr)
-	}
-}
-
-// saysAddress is the peer's own word, over a connection that its certificate vouches for.
-func (p *peer) saysAddress(addr string) {
-	p.whereMu.Lock()
-	p.where.said = addr
-	p.whereMu.Unlock()
-	p.use(addr)
-}
-
-// setKnown is an operator's word.
-func (p *peer) setKnown(addr string) {
-	p.whereMu.Lock()
-	p.where.known = addr
-	p.whereMu.Unlock()
-}
-
-func (p *peer) use(addr string) {
-	if old := p.addr.Swap(&addr); *old != addr {
+// hear takes one of these, and with use has it dialed from now on.
+func (p *peer) hear(word *string, addr string, use bool) {
+	p.where.mu.Lock()
+	defer p.where.mu.Unlock()
+	*word = addr
+	if use && p.where.used != addr {
+		p.where.used = addr
 		p.dialNow()
 	}
 }
 
+func (p *peer) address() string {
+	p.where.mu.Lock()
+	defer p.where.mu.Unlock()
+	return p.where.used
+}
+
 // tryNextAddress goes on to the next address after one that did not answer.
 func (p *peer) tryNextAddress(failed string) {
-	p.whereMu.Lock()
-	defer p.whereMu.Unlock()
-	cur := p.addr.Load()
-	if *cur != failed {
+	w := &p.where
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.used != failed {
 		return // the other link was here already
 	}
 	var all []string
-	for _, a := range []string{p.where.said, p.where.told, p.where.known} {
+	for _, a := range []string{w.said, w.told, w.known} {
 		if a != "" && !slices.Contains(all, a) {
 			all = append(all, a)
 		}
 	}
 	if len(all) > 1 {
-		next := all[(slices.Index(all, failed)+1)%len(all)]
-		p.addr.CompareAndSwap(cur, &next)
+		w.used = all[(slices.Index(all, failed)+1)%len(all)]
 	}
 }
 
@@ -157,8 +139,10 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 	}
 	c := &outConn{conn: sc, l: l}
 	c.user, c.limit, c.every = c, maxControlFrame, cfg.PingInterval
+	compression := CompressNever // a control stream has nothing that would be worth it
 	if l.stream == bulkStream {
 		c.every *= 4
+		compression = cfg.Compression
 	}
 	revoked := cfg.Revoked(c.cert())
 	h := hello{
@@ -204,7 +188,7 @@ func (l *link) greet(ctx context.Context, raw net.Conn) (*outConn, error) {
 		return nil, fmt.Errorf("%w: welcome of node %d, version %d", ErrWrongID, w.id, w.version)
 	}
 	c.instance, c.version = w.instance, w.version
-	c.pack = newPacker(c, l.compression(), &p.t.packed)
+	c.pack = newPacker(c, compression, &p.t.packed)
 	return c, nil
 }
 

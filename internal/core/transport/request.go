@@ -29,27 +29,28 @@ const (
 const maxRequestTime = time.Minute
 
 // request sends a request on the control stream and waits for its answer.
-func (l *link) request(ctx context.Context, kind uint8, body []byte) ([]byte, error) {
+func (l *link) request(ctx context.Context, kind uint8, body []byte) (answer []byte, err error) {
+	var remote *RemoteError
+	defer func() {
+		if err != nil && !errors.As(err, &remote) {
+			err = fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, err)
+		}
+	}()
 	limit := maxRequestTime
 	if d, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(d))
 	}
 	if limit <= 0 || ctx.Err() != nil {
-		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id,
-			cmp.Or(context.Cause(ctx), context.DeadlineExceeded))
+		return nil, cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
 	}
 	id, ch, err := l.call(kind, body, limit)
 	if err != nil {
-		return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, err)
+		return nil, err
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case a := <-ch:
-		var remote *RemoteError
-		if a.err != nil && !errors.As(a.err, &remote) {
-			a.err = fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, a.err)
-		}
 		return a.body, a.err
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -64,14 +65,14 @@ func (l *link) request(ctx context.Context, kind uint8, body []byte) ([]byte, er
 	l.mu.Lock()
 	delete(l.calls, id)
 	l.mu.Unlock()
-	return nil, fmt.Errorf("request %d to peer %d: %w", kind, l.p.id, err)
+	return nil, err
 }
 
 // call queues a request.
 func (l *link) call(kind uint8, body []byte, limit time.Duration) (uint64, chan answer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.online {
+	if l.conn == nil {
 		return 0, nil, ErrNotConnected
 	}
 	if len(l.calls) >= maxCalls || l.bytes > 0 && l.bytes+len(body) > l.limit {
@@ -178,13 +179,6 @@ func (in *inbound) next() (bool, error) {
 	in.responses[0].body = nil
 	in.responses = in.responses[1:]
 	in.mu.Unlock()
-	in.answering++
+	in.requests--
 	return true, in.respond(r)
-}
-
-// written makes room for other requests.
-func (in *inbound) written() bool {
-	n := in.answering
-	in.requests, in.answering = in.requests-n, 0
-	return n > 0
 }

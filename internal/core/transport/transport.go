@@ -66,8 +66,7 @@ type Config struct {
 
 	Handler Handler
 	Logger  *slog.Logger
-	// Loop reads and writes all connections. It is started after New, and runs until Close has returned. nil: one of the
-	// transport's own.
+	// Loop reads and writes all connections. It is started after New, and runs until Close has returned.
 	Loop *loop.Loop
 	// Dial opens the TCP connection, a socket; nil means a net.Dialer.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -107,7 +106,6 @@ type Transport struct {
 	warnings   warnLimiter
 	packed     Packed
 	loop       *loop.Loop
-	ownLoop    bool
 
 	dueMu         sync.Mutex
 	due, dueSpare []*conn // see mark
@@ -133,16 +131,9 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", cfg.Listen, err)
 	}
-	ownLoop := cfg.Loop == nil
-	if ownLoop {
-		if cfg.Loop, err = loop.New(time.Second); err != nil {
-			return nil, errors.Join(err, ln.Close())
-		}
-	}
 	t := &Transport{
 		cfg:        cfg,
 		loop:       cfg.Loop,
-		ownLoop:    ownLoop,
 		ln:         &nbio.Listener{Listener: ln, Log: cfg.Logger},
 		address:    cfg.Advertise,
 		handshakes: handshakeLimiter{hosts: make(map[string]int)},
@@ -156,17 +147,15 @@ func New(cfg Config) (*Transport, error) {
 	t.instance = newInstance()
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.loop.Last(t.writeDue)
-	if t.ownLoop {
-		t.loop.Start()
-	}
 	t.wg.Add(1)
 	go t.acceptLoop()
 	return t, nil
 }
 
 func (c *Config) setDefaults() error {
-	if c.ID == 0 || c.Cluster == "" || len(c.Cluster) > 255 || c.Handler == nil || c.TLS == nil || len(c.Advertise) > 512 {
-		return errors.New("transport: ID, Cluster, TLS and Handler are required")
+	if c.ID == 0 || c.Cluster == "" || len(c.Cluster) > 255 || c.Handler == nil || c.TLS == nil || c.Loop == nil ||
+		len(c.Advertise) > 512 {
+		return errors.New("transport: ID, Cluster, TLS, Handler and Loop are required")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -227,10 +216,6 @@ func (t *Transport) Close() error {
 	t.mu.Unlock()
 	err := t.ln.Close()
 	t.wg.Wait()
-	if t.ownLoop {
-		t.loop.Stop()
-		t.loop.Wait()
-	}
 	return err
 }
 
@@ -260,7 +245,7 @@ func (t *Transport) SetPeers(addrs map[uint64]string) {
 		}
 		if p := t.peers[id]; p != nil {
 			p.learned = false
-			p.setAddress(addr)
+			p.hear(&p.where.told, addr, p.where.told != addr) // which is written here only
 			continue
 		}
 		t.addPeer(id, addr, false)
@@ -274,7 +259,7 @@ func (t *Transport) SetKnown(addrs map[uint64]string) {
 	defer t.mu.Unlock()
 	t.known = addrs
 	for id, p := range t.peers {
-		p.setKnown(addrs[id])
+		p.hear(&p.where.known, addrs[id], false)
 	}
 }
 
@@ -301,7 +286,7 @@ func (t *Transport) Recheck() {
 // addPeer starts to dial; t.mu is held.
 func (t *Transport) addPeer(id uint64, addr string, learned bool) *peer {
 	p := newPeer(t, id, addr, learned)
-	p.setKnown(t.known[id])
+	p.where.known = t.known[id]
 	t.peers[id] = p
 	t.wg.Add(2)
 	for _, l := range []*link{p.control, p.bulk} {

@@ -15,6 +15,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/loop"
 	"trireme/internal/base/pki"
 )
 
@@ -246,7 +247,7 @@ func TestRefusalElsewhere(t *testing.T) {
 	}
 	nobody := l.Addr().String()
 	l.Close()
-	a.peer(2).saysAddress(nobody)
+	a.peer(2).hear(&a.peer(2).where.said, nobody, true)
 	y.cut(errors.New("no route")) // nothing of it proves that it lives
 	eventually(t, "it dials no more", func() bool { return !b.Connected(1) })
 	x.cut(nil)
@@ -310,7 +311,7 @@ func TestMovedPeer(t *testing.T) {
 	b.SetPeers(map[uint64]string{1: a.Addr()})
 	eventually(t, "found where it says", func() bool { return a.Connected(2) && b.Connected(1) })
 	a.SetPeers(map[uint64]string{2: old}) // settings that know nothing of it
-	if got := *a.peer(2).addr.Load(); got != b.Addr() {
+	if got := a.peer(2).address(); got != b.Addr() {
 		t.Errorf("it is looked for at %s", got)
 	}
 
@@ -362,7 +363,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = New(Config{ID: 1, Cluster: testCluster, Listen: l.Addr().String(), TLS: tlsOf(bundle(t, testCA(), 1)),
-		Handler: &node{}})
+		Handler: &node{}, Loop: newLoop(t)})
 	if err == nil ||
 		!strings.Contains(err.Error(), "is in use; stop what listens there or set another one in [peer] listen") {
 		t.Errorf("error %v", err)
@@ -377,11 +378,17 @@ func runChild(dir string) {
 		os.Exit(1)
 	}
 	n := &node{statuses: map[uint64][]byte{}}
-	tr, err := New(Config{ID: 2, Cluster: testCluster, Listen: "127.0.0.1:0", TLS: tlsOf(b), Handler: n})
+	l, err := loop.New(time.Minute)
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+	tr, err := New(Config{ID: 2, Cluster: testCluster, Listen: "127.0.0.1:0", TLS: tlsOf(b), Handler: n, Loop: l})
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	l.Start()
 	tr.SetPeers(map[uint64]string{1: os.Getenv("TRANSPORT_TEST_PARENT")})
 	fmt.Println("listening", tr.Addr())
 	time.Sleep(time.Minute) // the parent kills it long before; this is for a parent that dies
