@@ -5,7 +5,7 @@
 //	Run(seed) -> schedule of faults (a list, drawn from the seed alone)
 //	          -> World: events in order of (time, sequence); each one lets a node do one piece of work
 //	               Node: consensus.Stepper | raftlog on memfs | Top
-//	               network: transport.Wire, delays, losses, cuts
+//	               network: transport's frames, delays, losses, cuts
 //	          -> the invariants are checked after every piece of work
 //	          -> all faults end; a leader must be there soon, and commit
 //

@@ -375,8 +375,12 @@ func (n *Node) apply(job applyJob) error {
 }
 
 // changeMembership runs on the apply goroutine.
-func (n *Node) changeMembership(cc raftpb.ConfChangeI) (cs *raftpb.ConfState, err error) {
-	return cs, n.do(n.ctx, func(c *core) { cs = c.applyConfChange(cc) }, ErrStopped)
+func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
+	var cs *raftpb.ConfState
+	if err := n.do(n.ctx, func(c *core) { cs = c.applyConfChange(cc) }, ErrStopped); err != nil {
+		return nil, err // the loop may still be writing cs
+	}
+	return cs, nil
 }
 
 // do runs f on the loop, and waits for it as await does.
