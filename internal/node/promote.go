@@ -57,7 +57,7 @@ func (n *Node) carry(src lifecycle.Stream, term uint64) error {
 			cancel(err)
 		}
 	}
-	return src.Run(ctx, n.engine, func(p dump.Payload) (more bool) {
+	return src.Run(ctx, func(p dump.Payload) (more bool) {
 		if over {
 			return false
 		}

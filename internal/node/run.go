@@ -287,7 +287,7 @@ func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
 		},
 		User: mc.Repl.User, Password: mc.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
 		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second,
-		ChunkBytes: int(n.cfg.Raft.ChunkSize), Logger: n.log,
+		ChunkBytes: int(n.cfg.Raft.ChunkSize), Loop: n.engine, Logger: n.log,
 	})
 }
 

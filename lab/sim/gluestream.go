@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 
-	"trireme/internal/base/loop"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
@@ -106,7 +105,7 @@ func (s *stream) sendAck() {
 func (s *stream) Position() raftlog.Pos { return s.source.Position() }
 func (s *stream) Acked() raftlog.Pos    { return s.source.Acked() }
 func (s *stream) Resume()               {}
-func (s *stream) Run(context.Context, *loop.Loop, func(dump.Payload) bool) error {
+func (s *stream) Run(context.Context, func(dump.Payload) bool) error {
 	return dump.ErrClosed
 }
 

@@ -61,9 +61,9 @@ func (w *Watch) want(bits uint32, on bool) {
 	_ = w.control(unix.EPOLL_CTL_MOD) // fails only for a descriptor that is not watched
 }
 
-// Remove ends the watch: ready is not called any more. It may be repeated.
+// Remove ends the watch: ready is not called any more. It may be repeated, and w may be nil.
 func (w *Watch) Remove() {
-	if w.removed {
+	if w == nil || w.removed {
 		return
 	}
 	w.removed = true
@@ -86,8 +86,11 @@ func (l *Loop) After(d time.Duration, f func()) *Timer {
 	return t
 }
 
-// Stop makes sure that the call does not come. It may be repeated.
+// Stop makes sure that the call does not come. It may be repeated, and t may be nil.
 func (t *Timer) Stop() {
+	if t == nil {
+		return
+	}
 	if i := slices.Index(t.l.timers, t); i >= 0 {
 		t.l.timers = slices.Delete(t.l.timers, i, i+1)
 	}

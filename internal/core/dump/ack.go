@@ -27,8 +27,8 @@ func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 		return nil
 	}
 	s.acked = pos
-	if s.wire != nil {
-		s.send(pos)
+	if w := s.wire; w != nil && len(w.rest) == 0 {
+		s.send(w)
 	}
 	return nil
 }
@@ -36,54 +36,31 @@ func (s *Source) Ack(inc uint64, pos raftlog.Pos) error {
 // wire is a connection to mysqld. Source.mu guards it; only the reader on the loop reads from the socket, without it.
 type wire struct {
 	sock   *loop.Socket
-	packet []byte      // the newest one
-	rest   []byte      // of packet, that the socket did not take
-	next   raftlog.Pos // newest position, when it is newer than packet's
+	told   raftlog.Pos // position of the newest packet
+	packet []byte      // its memory
+	rest   []byte      // of it, that the socket did not take
 	failed bool        // a write has; that shows on the reading side, which reconnects
 	// await has the loop wait until the socket takes more. nil: no loop watches it.
 	await func()
 }
 
-// send writes a position on the newest connection: the packet is small, and the socket nearly always has room for it.
-// What it does not take is left to the loop, and then only the newest position follows. s.mu is held.
-func (s *Source) send(pos raftlog.Pos) {
-	w := s.wire
-	switch {
-	case w.failed:
-		return
-	case len(w.rest) > 0:
-		w.next = pos
-		return
-	}
-	s.begin(w, pos)
-	if s.flush(w); len(w.rest) > 0 && w.await != nil {
-		w.await()
-	}
-}
-
-func (s *Source) begin(w *wire, pos raftlog.Pos) {
-	w.packet = ackPacket(w.packet[:0], &s.cfg, pos)
-	w.rest = w.packet
-}
-
-// flush writes what the socket takes, without waiting. s.mu is held.
-func (s *Source) flush(w *wire) {
-	for len(w.rest) > 0 {
+// send writes the newest position, as far as the socket takes it at once: the packet is small, and the socket nearly
+// always has room for it. What it does not take is left to the loop, and then only the newest position follows. s.mu is
+// held.
+func (s *Source) send(w *wire) {
+	for !w.failed && (len(w.rest) > 0 || w.told != s.acked) {
+		if len(w.rest) == 0 {
+			w.told = s.acked
+			w.packet = ackPacket(w.packet[:0], &s.cfg, w.told)
+			w.rest = w.packet
+		}
 		n, err := w.sock.Write(w.rest)
-		switch {
-		case err == unix.EAGAIN:
+		if w.rest = w.rest[n:]; err == unix.EAGAIN {
+			if w.await != nil {
+				w.await()
+			}
 			return
-		case err != nil:
-			w.failed, w.rest = true, nil
-			return
 		}
-		if w.rest = w.rest[n:]; len(w.rest) > 0 {
-			continue
-		}
-		s.stats.acks.Add(1)
-		if w.next != (raftlog.Pos{}) {
-			s.begin(w, w.next)
-			w.next = raftlog.Pos{}
-		}
+		w.failed = err != nil
 	}
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"time"
 
 	"trireme/internal/base/loop"
 	"trireme/internal/base/mutant"
 	"trireme/internal/base/poll"
 	"trireme/internal/core/raftlog"
-	"trireme/internal/mysql/mysqlwire"
 )
 
 // reconnectPause separates attempts to resume.
@@ -39,117 +36,69 @@ func (s *Source) untilClosed(ctx context.Context) (context.Context, func()) {
 
 // connect starts a dump on an idle session, from the acknowledged position: mysqld takes that position as acknowledged,
 // so starting from what was handed out would release commits that no majority has (S1). What lies between is skipped.
-func (s *Source) connect(ctx context.Context, deadline time.Time) (nc net.Conn, from raftlog.Pos, err error) {
+func (s *Source) connect(ctx context.Context, deadline time.Time) (from raftlog.Pos, err error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errNoSession)
 	defer cancel()
-	session, err := s.pool.take(ctx)
+	client, err := s.pool.take(ctx)
 	if err != nil {
-		return nil, from, err
+		return from, err
 	}
 	from = s.Acked()
-	nc, rest, err := session.startDump(ctx, &s.cfg, from)
+	nc, rest, err := startDump(ctx, client, &s.cfg, from)
 	if err == nil {
 		err = s.st.reset(rest)
 	}
+	var sock *loop.Socket
+	if err == nil {
+		sock, err = loop.Adopt(nc)
+	}
 	if err != nil {
-		session.close()
-		return nil, from, err
+		_ = client.Close()
+		return from, err
 	}
 	s.rewind(from)
-	return nc, from, nil
+	s.install(sock, from)
+	return from, nil
 }
 
 // rewind makes the stream, which restarts at from, continue after what was handed out.
 func (s *Source) rewind(from raftlog.Pos) {
 	if mutant.S12 {
-		s.settled = cutter{pos: from, placed: true, midway: true}
+		s.settled = cutter{pos: from, midway: true}
 	}
-	s.skipper = cutter{pos: from}
-	s.skipping = from != s.settled.pos
-	s.b.begin(&s.settled)
-	s.b.cutter.placed = false
-	s.groupWaited = false
-}
-
-// readFDE reads until the stream has told the incarnation's FORMAT_DESCRIPTION event. It waits.
-func (s *Source) readFDE(ctx context.Context, nc net.Conn) error {
-	if err := nc.SetReadDeadline(time.Now().Add(s.cfg.SilenceLimit)); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = nc.SetReadDeadline(time.Unix(1, 0)) })()
-	for s.cut.fde == nil {
-		event, needAck, found, err := s.st.next()
-		switch {
-		case err != nil:
-		case found == stepPartial:
-			var n int
-			s.b.shift(s.st.compact())
-			if n, err = io.ReadAtLeast(nc, s.st.space(), 1); err == nil {
-				s.st.came(n)
-			}
-		case found == stepLarge:
-			err = fmt.Errorf("dump stream begins with a large event: %w", mysqlwire.ErrMalformed)
-		default:
-			_, err = s.take(event, needAck)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	s.settle(s.settled)
+	s.b.cutter = s.settled
+	s.b.cutter.rewind(from)
 }
 
 // install puts the connection to use for ACKs and sends the one that came meanwhile. The connection before it is closed
 // by retire, when the new stream has begun.
-func (s *Source) install(nc net.Conn, from raftlog.Pos) error {
-	sock, err := loop.Adopt(nc)
-	if err != nil {
-		_ = nc.Close()
-		return err
-	}
+func (s *Source) install(sock *loop.Socket, from raftlog.Pos) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		_ = sock.Close()
-		return ErrClosed
-	}
-	switch {
-	case s.wire == nil:
-	case s.fresh: // it never brought anything: nothing polls it
+	if s.retired == nil {
+		s.retired = s.wire
+	} else { // it never brought anything: nothing polls it
 		_ = s.wire.sock.Close()
-	default:
-		s.retired = append(s.retired, s.wire)
 	}
-	s.wire, s.fresh, s.lost = &wire{sock: sock}, true, false
-	if s.acked != from {
-		s.send(s.acked)
-	}
-	return nil
+	s.wire, s.lost = &wire{sock: sock, told: from}, false
+	s.send(s.wire)
 }
 
-// retire closes the connections before the one in use, now that mysqld has registered this one as a replica. Its ACK
+// retire closes the connection before the one in use, now that mysqld has registered this one as a replica. Its ACK
 // receiver polls the replicas that it knew when it began to poll, for up to a second (semisync_source_ack_receiver.cc);
-// the close wakes it, and it finds the new one. Closed earlier, they would leave it polling nothing, and every commit
+// the close wakes it, and it finds the new one. Closed earlier, it would leave it polling nothing, and every commit
 // waiting for that second.
 func (s *Source) retire() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closeRetired()
-}
-
-func (s *Source) closeRetired() {
-	for _, w := range s.retired {
-		_ = w.sock.Close()
+	if s.retired != nil {
+		_ = s.retired.sock.Close()
+		s.retired = nil
 	}
-	s.retired = nil
 }
 
 // disconnect closes all connections but the spare; none is read any more. s.mu is held.
 func (s *Source) disconnect() {
-	s.closeRetired()
+	s.retire()
 	if s.wire != nil {
 		_ = s.wire.sock.Close()
 		s.wire = nil
@@ -166,12 +115,8 @@ func (s *Source) resume(ctx context.Context) error {
 	deadline := s.lostSince.Add(s.cfg.ReconnectLimit)
 	last := errLost
 	for time.Now().Before(deadline) {
-		nc, from, err := s.connect(ctx, deadline)
+		from, err := s.connect(ctx, deadline)
 		if err == nil {
-			err = s.install(nc, from)
-		}
-		if err == nil {
-			s.stats.reconnects.Add(1)
 			s.cfg.Logger.Info("resumed the binary log", "from", from.String(), "handed_out", s.settled.pos.String())
 			return nil
 		}

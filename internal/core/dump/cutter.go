@@ -35,11 +35,14 @@ type cutter struct {
 	pos raftlog.Pos
 	// placed is false from the start of a connection until its artificial ROTATE.
 	placed bool
+	// until is where what was handed out ends, as long as it is read again; zero: it is not. Up to there checksum and
+	// place alone are checked; the structure was checked the first time.
+	until raftlog.Pos
 	// midway is set when the stream did not begin with the incarnation: numbers before it are unknown.
 	midway bool
 	// lastGNO is the newest sequence number without a tag; tagged are those of tags, which are rare.
 	lastGNO int64
-	tagged  []gtid.GTID
+	tagged  map[string]int64
 }
 
 // cutterConfig is what does not change during an incarnation.
@@ -58,14 +61,21 @@ func (c *cutter) add(cfg *cutterConfig, event []byte) (verdict, error) {
 	if err != nil {
 		return drop, fmt.Errorf("event after %v: %w", c.pos, err)
 	}
-	if h.Flags&binlog.FlagArtificial != 0 || h.LogPos == 0 || isHeartbeat(h.Type) {
-		return c.addArtificial(cfg, h, event)
-	}
-	if !c.placed {
+	again, v := c.until != raftlog.Pos{}, drop
+	switch {
+	case h.Flags&binlog.FlagArtificial != 0 || h.LogPos == 0 || isHeartbeat(h.Type):
+		if v, err = c.addArtificial(cfg, h, event); err != nil || !again {
+			return v, err
+		}
+	case !c.placed:
 		return drop, invariant("%v before the ROTATE event that names the file", h.Type)
+	default:
+		if err := c.advance(h); err != nil {
+			return drop, err
+		}
 	}
-	if err := c.advance(h); err != nil {
-		return drop, err
+	if again {
+		return drop, c.arrive()
 	}
 	boundary, err := c.asm.Feed(h, event)
 	if err != nil {
@@ -86,25 +96,23 @@ func (c *cutter) add(cfg *cutterConfig, event []byte) (verdict, error) {
 	return drop, nil
 }
 
-// pass takes an event that was handed out before, up to target. It checks checksum and place alone; the structure was
-// checked the first time.
-func (c *cutter) pass(cfg *cutterConfig, event []byte, target raftlog.Pos) (done bool, err error) {
-	if err := binlog.VerifyChecksum(event); err != nil {
-		return false, fmt.Errorf("event after %v: %w", c.pos, err)
+// rewind makes it go on where it is, after what lies between from and there has been read again.
+func (c *cutter) rewind(from raftlog.Pos) {
+	if from != c.pos {
+		c.until = c.pos
 	}
-	h, err := binlog.ParseHeader(event)
-	if err != nil {
-		return false, fmt.Errorf("event after %v: %w", c.pos, err)
+	c.pos, c.placed = from, false
+}
+
+// arrive ends the second reading where the first has.
+func (c *cutter) arrive() error {
+	if c.until.Less(c.pos) {
+		return invariant("reading again up to %v: an event ends at %v", c.until, c.pos)
 	}
-	if h.Flags&binlog.FlagArtificial != 0 || h.LogPos == 0 || isHeartbeat(h.Type) {
-		_, err = c.addArtificial(cfg, h, event)
-	} else {
-		err = c.advance(h)
+	if c.pos == c.until {
+		c.until = raftlog.Pos{}
 	}
-	if err == nil && target.Less(c.pos) {
-		err = invariant("reading again up to %v: an event ends at %v", target, c.pos)
-	}
-	return c.pos == target, err
+	return nil
 }
 
 // advance checks that the event begins where the one before it ended.
@@ -150,7 +158,7 @@ func (c *cutter) addArtificial(cfg *cutterConfig, h binlog.Header, event []byte)
 	if to != (raftlog.Pos{File: c.pos.File + 1, Off: firstOffset}) {
 		return drop, invariant("stream jumps from %v to %v", c.pos, to)
 	}
-	if c.asm.InTransaction() {
+	if c.asm.InTransaction() && c.until == (raftlog.Pos{}) {
 		return drop, invariant("transaction %v goes over the end of a file at %v", c.asm.Trx().GTID, c.pos)
 	}
 	c.pos = to
@@ -167,7 +175,10 @@ func (c *cutter) checkGTID(cfg *cutterConfig) error {
 	if g.UUID != cfg.uuid {
 		return invariant("transaction %v is not of this incarnation, whose server_uuid is %v", g, cfg.uuid)
 	}
-	last := c.last(g.SID)
+	last := c.lastGNO
+	if g.Tag != "" {
+		last = c.tagged[g.Tag]
+	}
 	if last == 0 && c.midway {
 		return nil
 	}
@@ -177,32 +188,19 @@ func (c *cutter) checkGTID(cfg *cutterConfig) error {
 	return nil
 }
 
-// last is the newest GNO of sid, 0 when none was seen.
-func (c *cutter) last(sid gtid.SID) int64 {
-	if sid.Tag == "" {
-		return c.lastGNO
-	}
-	for i := range c.tagged {
-		if c.tagged[i].Tag == sid.Tag {
-			return c.tagged[i].GNO
-		}
-	}
-	return 0
-}
-
 // noteGTID copies on write, so that a copy of the cutter stays what it was.
 func (c *cutter) noteGTID(g gtid.GTID) {
 	if g.Tag == "" {
 		c.lastGNO = g.GNO
 		return
 	}
-	fresh := make([]gtid.GTID, 0, len(c.tagged)+1)
-	for _, old := range c.tagged {
-		if old.Tag != g.Tag {
-			fresh = append(fresh, old)
+	tagged := map[string]int64{g.Tag: g.GNO}
+	for tag, gno := range c.tagged {
+		if tag != g.Tag {
+			tagged[tag] = gno
 		}
 	}
-	c.tagged = append(fresh, g)
+	c.tagged = tagged
 }
 
 // checkFDE keeps the first FORMAT_DESCRIPTION event and compares later ones with it: a feed serves all files of an

@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -173,10 +176,71 @@ func fakeSession(nc net.Conn, serve func(nc net.Conn, e *events)) {
 	}
 }
 
+// heard is a log that notes from where and up to where streams were resumed.
+type heard struct {
+	mu      sync.Mutex
+	resumed []resumed
+}
+
+type resumed struct{ from, handed raftlog.Pos }
+
+func (h *heard) Enabled(context.Context, slog.Level) bool { return true }
+func (h *heard) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *heard) WithGroup(string) slog.Handler            { return h }
+func (h *heard) Handle(_ context.Context, line slog.Record) error {
+	if line.Message != "resumed the binary log" {
+		return nil
+	}
+	var at []raftlog.Pos
+	line.Attrs(func(a slog.Attr) bool {
+		var p raftlog.Pos
+		_, err := fmt.Sscanf(a.Value.String(), "binlog.%d:%d", &p.File, &p.Off)
+		at = append(at, p)
+		return err == nil
+	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.resumed = append(h.resumed, resumed{at[0], at[1]})
+	return nil
+}
+
+// resumes tells how often src has resumed the stream, and how many bytes of its newest file it read again.
+func resumes(src *Source) (times int, again uint64) {
+	h := src.cfg.Logger.Handler().(*heard)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.resumed {
+		if r.from.File == r.handed.File {
+			again += r.handed.Off - r.from.Off
+		}
+	}
+	return len(h.resumed), again
+}
+
+// resumedMore waits until src has resumed the stream more often than that.
+func resumedMore(t testing.TB, src *Source, before int) {
+	t.Helper()
+	eventually(t, 20*time.Second, "a reconnect", func() bool {
+		n, _ := resumes(src)
+		return n > before
+	})
+}
+
+// newSource makes a Source that is read on a loop of its own, unless cfg has one.
+func newSource(t testing.TB, cfg SourceConfig) *Source {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(&heard{})
+	}
+	if cfg.Loop == nil {
+		cfg.Loop = newLoop(t)
+	}
+	return NewSource(cfg)
+}
+
 // attach makes a Source that has its FORMAT_DESCRIPTION event.
 func attach(t testing.TB, cfg SourceConfig) *Source {
 	t.Helper()
-	src := NewSource(cfg)
+	src := newSource(t, cfg)
 	t.Cleanup(func() { src.Close() })
 	if err := src.Prepare(limit(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
@@ -214,9 +278,9 @@ type pulled struct {
 
 func pull(t testing.TB, src *Source) *pulled {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &pulled{Source: src, l: newLoop(t), payloads: make(chan Payload, 1), ended: make(chan error, 1)}
+	p := &pulled{Source: src, l: src.cfg.Loop, payloads: make(chan Payload, 1), ended: make(chan error, 1)}
 	go func() {
-		p.ended <- src.Run(ctx, p.l, func(got Payload) bool {
+		p.ended <- src.Run(ctx, func(got Payload) bool {
 			p.payloads <- got
 			return false
 		})
@@ -412,7 +476,7 @@ func TestClosedSourceIsForgotten(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context()) // a context that ends after the test
 	defer cancel()
-	l := newLoop(t)
+	cfg.Loop = newLoop(t)
 	var gone atomic.Bool
 	func() {
 		src := NewSource(cfg)
@@ -422,7 +486,7 @@ func TestClosedSourceIsForgotten(t *testing.T) {
 		got := make(chan struct{}, 1)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- src.Run(ctx, l, func(Payload) bool {
+			ended <- src.Run(ctx, func(Payload) bool {
 				got <- struct{}{}
 				return true
 			})

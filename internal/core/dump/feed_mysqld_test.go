@@ -280,7 +280,6 @@ func TestFeedEndToEnd(t *testing.T) {
 	if e := c.reported.Load(); e != nil {
 		t.Fatal(*e)
 	}
-	t.Logf("source %+v feed %+v", c.src.Stats(), c.feed.Stats())
 }
 
 // A worker that cannot get a row's lock reads its transaction, which is in a payload, again from the relay log.

@@ -301,7 +301,7 @@ func TestSourceCloseLeavesNothing(t *testing.T) {
 		_, _ = nc.Write(opening(e))
 		hang(nc)
 	})
-	l := newLoop(t)
+	cfg.Loop = newLoop(t)
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	src := NewSource(cfg)
 	if err := src.Prepare(limit(t, 10*time.Second)); err != nil {
@@ -312,7 +312,7 @@ func TestSourceCloseLeavesNothing(t *testing.T) {
 	}
 	next := make(chan error, 1)
 	go func() {
-		next <- src.Run(t.Context(), l, func(Payload) bool { return true })
+		next <- src.Run(t.Context(), func(Payload) bool { return true })
 	}()
 	src.Close()
 	if err := <-next; !errors.Is(err, ErrClosed) {

@@ -43,9 +43,8 @@ func TestKilledFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := make(chan error, 1)
-	l := newLoop(t)
 	go func() {
-		broken <- src.Run(t.Context(), l, func(p Payload) bool {
+		broken <- src.Run(t.Context(), func(p Payload) bool {
 			return src.Ack(p.Meta.Incarnation, p.Meta.End) == nil
 		})
 	}()

@@ -22,7 +22,7 @@ import (
 
 // bring has s read of b what it has space for.
 func (s *Source) bring(b []byte) int {
-	s.b.shift(s.st.compact())
+	s.st.compact()
 	n := copy(s.st.space(), b)
 	s.st.came(n)
 	return n
@@ -33,8 +33,8 @@ func (s *Source) bring(b []byte) int {
 func scanAll(stream []byte, chunkBytes, bufBytes int, size func() int) ([]Payload, error) {
 	s := NewSource(SourceConfig{Node: 1, Incarnation: 1, ServerUUID: fakeUUID, ChunkBytes: chunkBytes})
 	s.st = newStream(bufBytes)
-	s.settle(cutter{pos: freshStart, placed: true})
-	s.b.cutter.placed = false
+	s.begin(freshStart)
+	s.rewind(freshStart)
 	var all []Payload
 	for {
 		p, ok, err := s.scan()

@@ -19,9 +19,24 @@ const (
 	largeHeadroom = 256
 )
 
+// batch is what has been scanned and not yet handed out. The stream's buffer keeps its events.
+type batch struct {
+	cutter cutter       // after the newest event
+	meta   raftlog.Meta // GTIDs and flags of its transactions
+	cut    cutPoint
+}
+
+// cutPoint is the newest end of a transaction in a batch, where the batch can end without splitting one. There is no
+// such point if bytes is 0.
+type cutPoint struct {
+	cutter  cutter
+	bytes   int  // of events before it
+	needAck bool // mysqld marked the event: it ends a commit group, and somebody waits for it
+}
+
 // scan makes the next payload of what has been read: all whole transactions, up to ChunkBytes, or a piece of a larger
-// one. ok is false if more has to be read first. It never delays a transaction that a session waits for in the hope of
-// more.
+// one. ok is false if more has to be read first, and once when the FORMAT_DESCRIPTION event has come. It never delays a
+// transaction that a session waits for in the hope of more.
 func (s *Source) scan() (p Payload, ok bool, err error) {
 	for {
 		event, needAck, found, err := s.st.next()
@@ -29,16 +44,14 @@ func (s *Source) scan() (p Payload, ok bool, err error) {
 		case err != nil:
 			return p, false, err
 		case found == stepPartial && s.cutNow():
-			return s.takeCut(), true, nil
-		case found == stepPartial && s.st.full() && len(s.b.spans) > 0:
 			return s.takeAny(), true, nil
-		case found == stepPartial && s.st.full():
+		case found == stepPartial && !s.st.full():
+			return p, false, nil
+		case found != stepEvent && found != stepLargeEnd && s.st.held() > 0:
+			return s.takeAny(), true, nil
+		case found == stepPartial:
 			err = fmt.Errorf("dump stream: packet longer than %d bytes that is no event: %w", len(s.st.buf),
 				mysqlwire.ErrMalformed)
-		case found == stepPartial:
-			return p, false, nil
-		case found == stepLarge && len(s.b.spans) > 0:
-			return s.takeAny(), true, nil
 		case found == stepLarge:
 			err = s.st.begin()
 		case found == stepLargeEnd:
@@ -46,13 +59,14 @@ func (s *Source) scan() (p Payload, ok bool, err error) {
 				return p, true, nil
 			}
 		default:
-			if s.fresh {
-				s.fresh = false
-				s.retire()
-			}
+			s.retire()
+			begins := s.cut.fde == nil
 			var ready bool
 			if ready, err = s.take(event, needAck); ready {
 				return s.takeAny(), true, nil
+			}
+			if begins && s.cut.fde != nil {
+				return p, false, err
 			}
 		}
 		if err != nil {
@@ -61,73 +75,52 @@ func (s *Source) scan() (p Payload, ok bool, err error) {
 	}
 }
 
-// take judges one event; ready means that the batch is full, or that the event must wait for the batch to be gone.
+// take judges one event; ready means that the batch is full, or belongs to a file that has ended.
 func (s *Source) take(event []byte, needAck bool) (ready bool, err error) {
-	if s.skipping {
-		s.st.accept(event)
-		s.st.kept = s.st.scan
-		return false, s.skip(event)
-	}
 	failpoint.Hit("source.event-read")
-	v, err := s.b.add(&s.cut, event, s.st.offset())
+	v, err := s.judge(event)
 	if err != nil {
 		return false, err
 	}
-	if v == newFile && len(s.b.spans) > 0 {
-		return true, nil // not accepted: it is looked at again after the cut
-	}
-	s.st.accept(event)
+	s.st.pass(event, v == keep || v == keepEnd)
+	held := s.st.held()
 	if v == keepEnd {
-		s.b.mark(s.st.scan, needAck)
+		s.b.cut = cutPoint{s.b.cutter, held, needAck}
 	}
-	if len(s.b.spans) == 0 {
-		s.st.kept = s.st.scan
+	return held >= s.cfg.ChunkBytes || v == newFile && held > 0, nil
+}
+
+// judge checks an event, and counts the transaction that it ends.
+func (s *Source) judge(event []byte) (verdict, error) {
+	v, err := s.b.cutter.add(&s.cut, event)
+	if err == nil && v == keepEnd {
+		trx := s.b.cutter.asm.Trx()
+		s.b.meta.AddGTID(trx.GTID)
+		if trx.Special {
+			s.b.meta.Flags |= raftlog.FlagSpecial
+		}
 	}
-	return s.b.bytes >= s.cfg.ChunkBytes, nil
+	return v, err
 }
 
 // cutNow tells, when all that was read has been looked at, whether to hand out what there is.
-func (s *Source) cutNow() bool { return s.b.cut.spans > 0 && (s.b.cut.needAck || s.groupWaited) }
+func (s *Source) cutNow() bool { return s.b.cut.bytes > 0 && (s.b.cut.needAck || s.groupWaited) }
 
 // takeAny hands out the whole transactions of the batch, or all of it if it has no whole transaction.
 func (s *Source) takeAny() Payload {
-	if s.b.cut.spans > 0 {
-		return s.takeCut()
+	end, bytes, flags := s.b.cut.cutter, s.b.cut.bytes, raftlog.Flags(0)
+	if bytes == 0 {
+		end, bytes, flags = s.b.cutter, s.st.held(), raftlog.FlagUnfinished
 	}
-	return s.takePiece()
-}
-
-// takeCut hands out the batch up to its cut point. What was scanned after it is scanned again.
-func (s *Source) takeCut() Payload {
-	cut := &s.b.cut
-	p := s.assemble(&cut.cutter, s.b.spans[:cut.spans], cut.bytes, 0)
-	s.st.kept, s.st.scan = cut.scan, cut.scan
-	s.settle(cut.cutter)
-	return p
-}
-
-// takePiece hands out all of a batch that holds no end of a transaction.
-func (s *Source) takePiece() Payload {
-	p := s.assemble(&s.b.cutter, s.b.spans, s.b.bytes, raftlog.FlagUnfinished)
-	s.st.kept = s.st.scan
-	s.settle(s.b.cutter)
-	return p
-}
-
-// assemble copies events from the buffer after a meta.
-func (s *Source) assemble(end *cutter, spans []span, bytes int, flags raftlog.Flags) Payload {
-	p := Payload{Meta: s.meta(end, flags)}
+	p := Payload{Meta: s.meta(&end, flags)}
 	size := raftlog.MetaSize(&p.Meta) + bytes
 	if bytes < s.cfg.ChunkBytes {
 		p.Data = make([]byte, 0, size)
 	} else {
 		p.Data, p.Release = s.room(size)
 	}
-	p.Data = raftlog.AppendMeta(p.Data, &p.Meta)
-	for _, e := range spans {
-		p.Data = append(p.Data, s.st.buf[e.off:e.off+e.size]...)
-	}
-	s.count(bytes)
+	p.Data = append(raftlog.AppendMeta(p.Data, &p.Meta), s.st.give(bytes)...)
+	s.settle(end)
 	return p
 }
 
@@ -142,36 +135,20 @@ func (s *Source) room(size int) (b []byte, release func()) {
 
 // meta describes the batch as ending at end.
 func (s *Source) meta(end *cutter, flags raftlog.Flags) raftlog.Meta {
-	if s.b.continues {
-		flags |= raftlog.FlagContinues
+	m := s.b.meta
+	m.Kind, m.Flags, m.Node, m.Incarnation = raftlog.Trx, m.Flags|flags, s.cfg.Node, s.cfg.Incarnation
+	m.Start, m.End = s.settled.pos, end.pos
+	if m.Start.File != m.End.File { // files without a transaction may lie between: one step is what the chain allows
+		m.Start = raftlog.Pos{File: m.Start.File + 1, Off: firstOffset}
 	}
-	if s.b.special {
-		flags |= raftlog.FlagSpecial
-	}
-	start := s.settled.pos
-	if start.File != end.pos.File { // files without a transaction may lie between: one step is what the chain allows
-		start = raftlog.Pos{File: start.File + 1, Off: firstOffset}
-	}
-	return raftlog.Meta{
-		Kind: raftlog.Trx, Flags: flags, Node: s.cfg.Node, Incarnation: s.cfg.Incarnation,
-		Start: start, End: end.pos, GTIDs: s.b.gtids,
-	}
-}
-
-func (s *Source) count(bytes int) {
-	s.stats.payloads.Add(1)
-	s.stats.transactions.Add(s.b.trxs)
-	s.stats.bytes.Add(uint64(bytes))
+	return m
 }
 
 // takeLarge hands out the large event that has come. Data is nil when it is not one to hand out.
 func (s *Source) takeLarge() (Payload, error) {
 	data, event := s.st.large.data, s.st.large.event()
 	s.st.large = nil
-	if s.skipping {
-		return Payload{}, s.skip(event)
-	}
-	v, err := s.b.add(&s.cut, event, 0)
+	v, err := s.judge(event)
 	if err != nil || v == drop || v == newFile {
 		return Payload{}, err
 	}
@@ -183,15 +160,17 @@ func (s *Source) takeLarge() (Payload, error) {
 	head := largeHeadroom - raftlog.MetaSize(&p.Meta)
 	raftlog.AppendMeta(data[head:head], &p.Meta)
 	p.Data = data[head:]
-	s.count(len(event))
 	s.settle(s.b.cutter)
 	return p, nil
 }
 
-// settle makes at the point from which the next payload begins.
+// settle makes at the point from which the next payload begins. What was kept after it stays.
 func (s *Source) settle(at cutter) {
 	s.settled = at
-	s.b.begin(&s.settled)
+	s.b.meta, s.b.cut = raftlog.Meta{}, cutPoint{}
+	if at.asm.InTransaction() {
+		s.b.meta.Flags = raftlog.FlagContinues
+	}
 	s.groupWaited = false
 }
 
@@ -201,18 +180,4 @@ func (s *Source) hand(p *Payload) {
 	s.mu.Lock()
 	s.handed = p.Meta.End
 	s.mu.Unlock()
-}
-
-// skip passes over an event that was handed out before the connection was lost.
-func (s *Source) skip(event []byte) error {
-	done, err := s.skipper.pass(&s.cut, event, s.settled.pos)
-	if err != nil {
-		return err
-	}
-	s.stats.skipped.Add(uint64(len(event)))
-	if done {
-		s.skipping = false
-		s.b.begin(&s.settled)
-	}
-	return nil
 }

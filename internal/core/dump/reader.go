@@ -16,8 +16,8 @@ type reader struct {
 	s     *Source
 	w     *wire
 	l     *loop.Loop
-	take  func(Payload) (more bool)
-	ended chan error // gets why it has ended, once
+	take  func(Payload) (more bool) // nil: only the FORMAT_DESCRIPTION event is wanted
+	ended chan error                // gets why it has ended, once
 
 	watch   *loop.Watch
 	silence *loop.Timer // looks whether something comes at all
@@ -26,7 +26,6 @@ type reader struct {
 	full    bool        // take has no room
 	parked  bool        // the socket has something, which is not read because take has no room
 	busy    bool        // handOut runs
-	over    bool
 }
 
 // begin starts with what was read before.
@@ -42,22 +41,16 @@ func (r *reader) begin() {
 
 // end says why, unless it was said already. The connection stays open: see Source.retire.
 func (r *reader) end(why error) {
-	if r.over {
+	if r.s.reader != r {
 		return
 	}
-	r.over = true
 	r.s.reader = nil
 	r.s.mu.Lock()
 	r.w.await = nil
 	r.s.mu.Unlock()
-	for _, t := range []*loop.Timer{r.silence, r.group} {
-		if t != nil {
-			t.Stop()
-		}
-	}
-	if r.watch != nil {
-		r.watch.Remove()
-	}
+	r.silence.Stop()
+	r.group.Stop()
+	r.watch.Remove()
 	r.ended <- why
 }
 
@@ -76,7 +69,7 @@ func (r *reader) listen() (err error) {
 func (r *reader) ready(is loop.Ready) {
 	if is.Write() {
 		r.s.mu.Lock()
-		r.s.flush(r.w)
+		r.s.send(r.w)
 		r.watch.WantWrite(len(r.w.rest) > 0)
 		r.s.mu.Unlock()
 	}
@@ -112,7 +105,7 @@ func (r *reader) resume() {
 // returns false if there is nothing.
 func (r *reader) read() bool {
 	st := r.s.st
-	r.s.b.shift(st.compact())
+	st.compact()
 	n, err := r.w.sock.Read(st.space())
 	switch {
 	case err == unix.EAGAIN:
@@ -124,10 +117,8 @@ func (r *reader) read() bool {
 	default:
 		st.came(n)
 		r.heard = true
-		if r.group != nil {
-			r.group.Stop()
-			r.group = nil
-		}
+		r.group.Stop()
+		r.group = nil
 		r.handOut()
 	}
 	return true
@@ -144,7 +135,9 @@ func (r *reader) handOut() {
 			r.end(err)
 			return
 		case !ok:
-			if r.s.b.cut.spans > 0 && r.group == nil {
+			if r.take == nil && r.s.cut.fde != nil {
+				r.end(nil)
+			} else if r.s.b.cut.bytes > 0 && r.group == nil {
 				r.group = r.l.After(groupLimit, r.groupOver)
 			}
 			return

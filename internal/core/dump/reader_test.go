@@ -65,11 +65,11 @@ func TestLargeEventInPieces(t *testing.T) {
 			hang(nc)
 		})
 		cfg.ChunkBytes = 4096
-		src, l := attach(t, cfg), newLoop(t)
+		src := attach(t, cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		payloads, ended := make(chan Payload, 1000), make(chan error, 1)
 		go func() {
-			ended <- src.Run(ctx, l, func(p Payload) bool {
+			ended <- src.Run(ctx, func(p Payload) bool {
 				payloads <- p
 				return true
 			})
@@ -130,7 +130,6 @@ func TestTakeWithoutRoom(t *testing.T) {
 		}
 	})
 	cfg.ChunkBytes = trxBytes // a payload for each transaction
-	src := attach(t, cfg)
 	l, err := loop.New(time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +140,8 @@ func TestTakeWithoutRoom(t *testing.T) {
 		return false
 	})
 	l.Start()
+	cfg.Loop = l
+	src := attach(t, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	defer func() {
@@ -151,7 +152,7 @@ func TestTakeWithoutRoom(t *testing.T) {
 	}()
 	taken := make(chan int64, 2*trxs)
 	go func() {
-		ended <- src.Run(ctx, l, func(p Payload) bool {
+		ended <- src.Run(ctx, func(p Payload) bool {
 			taken <- p.Meta.GTIDs[0].Last
 			if p.Meta.GTIDs[0].Last%3 == 0 {
 				src.Resume()
@@ -263,12 +264,11 @@ func TestRunEnds(t *testing.T) {
 		}
 	})
 	cause := errors.New("for a reason")
-	l := newLoop(t)
 	for _, running := range []bool{true, false} {
 		src := attach(t, cfg)
 		run := func() (end raftlog.Pos) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			err := src.Run(ctx, l, func(p Payload) bool {
+			err := src.Run(ctx, func(p Payload) bool {
 				end = p.Meta.End
 				time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
 				return true
@@ -291,7 +291,7 @@ func TestRunEnds(t *testing.T) {
 		if running {
 			going := make(chan struct{}, 1)
 			go func() {
-				ended <- src.Run(t.Context(), l, func(Payload) bool {
+				ended <- src.Run(t.Context(), func(Payload) bool {
 					going <- struct{}{}
 					return false
 				})
@@ -305,11 +305,11 @@ func TestRunEnds(t *testing.T) {
 			t.Fatalf("got %v, want ErrClosed", err)
 		}
 		<-closed
-		if err := src.Run(t.Context(), l, nil); !errors.Is(err, ErrClosed) {
+		if err := src.Run(t.Context(), nil); !errors.Is(err, ErrClosed) {
 			t.Fatalf("got %v, want ErrClosed", err)
 		}
-		if st := src.Stats(); st.Reconnects != 0 || st.Acks != 3 {
-			t.Fatalf("%+v", st)
+		if n, _ := resumes(src); n != 0 || len(acked) > 0 {
+			t.Fatalf("%d reconnects, %d ACKs too many", n, len(acked))
 		}
 	}
 }
@@ -322,7 +322,7 @@ func TestAttachEnds(t *testing.T) {
 		hang(nc)
 	})
 	for _, by := range []error{ErrClosed, context.Canceled} {
-		src := NewSource(cfg)
+		src := newSource(t, cfg)
 		defer src.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -368,6 +368,7 @@ func TestSilence(t *testing.T) {
 	cfg.SilenceLimit, cfg.ReconnectLimit = 200*time.Millisecond, 500*time.Millisecond
 	var log counting
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	reconnects := func() int { return log.count("resumed the binary log") }
 	src := attached(t, cfg)
 	p, err := src.next(limit(t, 20*time.Second))
 	if err != nil {
@@ -377,13 +378,13 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(3 * cfg.SilenceLimit) // nothing is to happen
-	if n := src.Stats().Reconnects; n != 0 {
+	if n := reconnects(); n != 0 {
 		t.Fatalf("%d reconnects while nothing was read", n)
 	}
 	began := time.Now()
 	src.l.Do(src.Resume)
-	eventually(t, 20*time.Second, "a reconnect", func() bool { return src.Stats().Reconnects >= 1 })
-	eventually(t, 20*time.Second, "another reconnect", func() bool { return src.Stats().Reconnects >= 2 })
+	eventually(t, 20*time.Second, "a reconnect", func() bool { return reconnects() >= 1 })
+	eventually(t, 20*time.Second, "another reconnect", func() bool { return reconnects() >= 2 })
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("a stream with heartbeats was lost after %v", took)
 	}

@@ -89,9 +89,9 @@ func record(t *testing.T, src *Source, from raftlog.Pos) *recorder {
 func (r *recorder) start() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.stop = func() { cancel(nil) }
-	r.l = newLoop(r.t)
+	r.l = r.src.cfg.Loop
 	go func() {
-		r.done <- r.src.Run(ctx, r.l, func(p Payload) bool {
+		r.done <- r.src.Run(ctx, func(p Payload) bool {
 			err := r.take(p)
 			if err != nil {
 				cancel(err)

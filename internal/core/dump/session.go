@@ -13,18 +13,13 @@ import (
 	"trireme/internal/mysql/mysqlwire"
 )
 
-// session is a logged-in connection on which everything up to the dump command has been said.
-type session struct {
-	client *mysqlwire.Client
-}
-
 // maxTimeoutSeconds is the largest that mysqld takes. As wait_timeout it keeps an idle session open, as
 // net_write_timeout a dump whose reader holds it back because the cluster has no quorum.
 const maxTimeoutSeconds = 31536000
 
-// openSession logs in and makes the session a semi-sync replica's. The replica's user variables have had two names:
-// the server looks for either (sql/rpl_binlog_sender.cc), so both are set.
-func (s *Source) openSession(ctx context.Context) (*session, error) {
+// openSession logs in and says everything up to the dump command, as a semi-sync replica. The replica's user variables
+// have had two names: the server looks for either (sql/rpl_binlog_sender.cc), so both are set.
+func (s *Source) openSession(ctx context.Context) (*mysqlwire.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.LoginLimit)
 	defer cancel()
 	nc, err := s.cfg.Dial(ctx)
@@ -52,7 +47,7 @@ func (s *Source) openSession(ctx context.Context) (*session, error) {
 			return nil, fmt.Errorf("prepare dump session: %w", err)
 		}
 	}
-	return &session{client: client}, nil
+	return client, nil
 }
 
 // replicaUUID is what the daemon calls itself towards mysqld, so that a new dump ends a dead one of ours: mysqld's own
@@ -63,19 +58,18 @@ func (s *Source) replicaUUID() gtid.UUID {
 	return u
 }
 
-func (s *session) close() { _ = s.client.Close() }
-
 // startDump asks for the binary log from pos on, and hands over the raw connection and the bytes already read from it.
 // What the server answers, an ERR packet too, comes in the stream.
-func (s *session) startDump(ctx context.Context, cfg *SourceConfig, pos raftlog.Pos) (net.Conn, []byte, error) {
-	if err := s.client.Register(ctx, cfg.ReplicaServerID); err != nil {
+func startDump(ctx context.Context, client *mysqlwire.Client, cfg *SourceConfig, pos raftlog.Pos) (net.Conn, []byte,
+	error) {
+	if err := client.Register(ctx, cfg.ReplicaServerID); err != nil {
 		return nil, nil, err
 	}
 	command, argument := dumpCommand(cfg, pos)
-	if err := s.client.WriteCommand(command, argument); err != nil {
+	if err := client.WriteCommand(command, argument); err != nil {
 		return nil, nil, fmt.Errorf("start dump from %v: %w", pos, err)
 	}
-	return s.client.Detach()
+	return client.Detach()
 }
 
 // dumpCommand encodes COM_BINLOG_DUMP: position u32, flags u16, server id u32, file name. Its position ends at 4 GiB;

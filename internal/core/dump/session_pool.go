@@ -7,24 +7,23 @@ import (
 	"time"
 
 	"trireme/internal/base/poll"
+	"trireme/internal/mysql/mysqlwire"
 )
 
 // sessionPool holds idle sessions ready: two before the first is taken, one spare afterwards. A goroutine pings them
 // and replaces what is missing.
 type sessionPool struct {
-	open   func(context.Context) (*session, error)
+	open   func(context.Context) (*mysqlwire.Client, error)
 	logger *slog.Logger
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	once   sync.Once
-	kick   chan struct{} // a session is missing
-	arrive chan struct{} // closed and replaced whenever a session is added
 
-	mu    sync.Mutex
-	idle  []*session
-	taken bool // one session is in use
+	idle    chan *mysqlwire.Client
+	missing chan struct{} // holds one for each session that is to be opened
+	taken   bool          // one session is in use; belongs to take's caller
 }
 
 const (
@@ -36,89 +35,59 @@ const (
 	reopenPause = 100 * time.Millisecond
 )
 
-func newSessionPool(open func(context.Context) (*session, error), logger *slog.Logger) *sessionPool {
-	k := &sessionPool{open: open, logger: logger, kick: make(chan struct{}, 1), arrive: make(chan struct{})}
+func newSessionPool(open func(context.Context) (*mysqlwire.Client, error), logger *slog.Logger) *sessionPool {
+	k := &sessionPool{open: open, logger: logger, idle: make(chan *mysqlwire.Client, sessionsReady),
+		missing: make(chan struct{}, sessionsReady)}
+	for range sessionsReady {
+		k.missing <- struct{}{}
+	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	return k
 }
 
 // prepare opens what is missing and starts the goroutine.
 func (k *sessionPool) prepare(ctx context.Context) error {
-	for k.missing() {
-		s, err := k.open(ctx)
-		if err != nil {
-			return err
+	for {
+		select {
+		case <-k.missing:
+			s, err := k.open(ctx)
+			if err != nil {
+				k.missing <- struct{}{}
+				return err
+			}
+			k.add(s)
+		default:
+			k.start()
+			return nil
 		}
-		k.add(s)
 	}
-	k.start()
-	return nil
 }
 
-func (k *sessionPool) start() {
-	k.once.Do(func() {
-		k.done.Add(1)
-		go k.run()
-	})
-}
+func (k *sessionPool) start() { k.once.Do(func() { k.done.Go(k.run) }) }
 
-func (k *sessionPool) missing() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	want := sessionsReady
-	if k.taken {
-		want--
-	}
-	return len(k.idle) < want
-}
-
-func (k *sessionPool) add(s *session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (k *sessionPool) add(s *mysqlwire.Client) {
+	k.idle <- s
 	if k.ctx.Err() != nil {
-		s.close()
-		return
+		k.closeIdle()
 	}
-	k.idle = append(k.idle, s)
-	close(k.arrive)
-	k.arrive = make(chan struct{})
 }
 
 // take returns an idle session, waiting until one can be opened. The previous one must have been closed.
-func (k *sessionPool) take(ctx context.Context) (*session, error) {
+func (k *sessionPool) take(ctx context.Context) (*mysqlwire.Client, error) {
 	k.start()
-	for {
-		k.mu.Lock()
-		arrive := k.arrive
-		if n := len(k.idle); n > 0 {
-			s := k.idle[n-1]
-			k.idle = k.idle[:n-1]
-			k.taken = true
-			k.mu.Unlock()
-			k.refill()
-			return s, nil
-		}
-		k.mu.Unlock()
-		k.refill()
-		select {
-		case <-arrive:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-k.ctx.Done():
-			return nil, ErrClosed
-		}
-	}
-}
-
-func (k *sessionPool) refill() {
 	select {
-	case k.kick <- struct{}{}:
-	default:
+	case s := <-k.idle:
+		if k.taken {
+			k.missing <- struct{}{}
+		}
+		k.taken = true
+		return s, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
 func (k *sessionPool) run() {
-	defer k.done.Done()
 	ping := time.NewTicker(keepAlivePeriod)
 	defer ping.Stop()
 	for {
@@ -127,61 +96,59 @@ func (k *sessionPool) run() {
 			return
 		case <-ping.C:
 			k.pingIdle()
-		case <-k.kick:
+		case <-k.missing:
+			k.fill()
 		}
-		k.fill()
 	}
 }
 
-// fill opens sessions until none is missing, however long mysqld makes it wait.
+// fill opens a session, however long mysqld makes it wait.
 func (k *sessionPool) fill() {
-	reported := false
-	for k.missing() && k.ctx.Err() == nil {
+	for reported := false; k.ctx.Err() == nil; _ = poll.Pause(k.ctx, reopenPause) {
 		s, err := k.open(k.ctx)
 		if err == nil {
 			k.add(s)
-			continue
+			return
 		}
 		if !reported && k.ctx.Err() == nil {
 			k.logger.Warn("no spare connection to mysqld yet", "err", err)
 			reported = true
 		}
-		_ = poll.Pause(k.ctx, reopenPause)
 	}
 }
 
 // pingIdle takes each idle session out, so that no other caller uses it meanwhile, and puts it back when it answers.
 func (k *sessionPool) pingIdle() {
-	k.mu.Lock()
-	sessions := len(k.idle)
-	k.mu.Unlock()
-	for range sessions {
-		k.mu.Lock()
-		if len(k.idle) == 0 {
-			k.mu.Unlock()
-			return
+	for range len(k.idle) {
+		select {
+		case s := <-k.idle:
+			ctx, cancel := context.WithTimeout(k.ctx, pingLimit)
+			err := s.Ping(ctx)
+			cancel()
+			if err != nil {
+				_ = s.Close()
+				k.missing <- struct{}{}
+				continue
+			}
+			k.add(s)
+		default:
 		}
-		s := k.idle[0]
-		k.idle = k.idle[1:]
-		k.mu.Unlock()
-		ctx, cancel := context.WithTimeout(k.ctx, pingLimit)
-		err := s.client.Ping(ctx)
-		cancel()
-		if err != nil {
-			s.close()
-			continue
-		}
-		k.add(s)
 	}
 }
 
 func (k *sessionPool) close() {
 	k.cancel()
 	k.done.Wait()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, s := range k.idle {
-		s.close()
+	k.closeIdle()
+}
+
+func (k *sessionPool) closeIdle() {
+	for {
+		select {
+		case s := <-k.idle:
+			_ = s.Close()
+		default:
+			return
+		}
 	}
-	k.idle = nil
 }

@@ -1,13 +1,13 @@
 package dump
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"trireme/internal/base/loop"
@@ -44,6 +44,8 @@ type SourceConfig struct {
 	// ChunkBytes is how many bytes of events a payload holds at most, unless one event is larger; 1 MiB by default.
 	ChunkBytes int
 
+	// Loop reads the connection. It has to run until Attach and Run return.
+	Loop   *loop.Loop
 	Logger *slog.Logger
 }
 
@@ -57,16 +59,6 @@ type Payload struct {
 	Release func()
 }
 
-// SourceStats counts since NewSource.
-type SourceStats struct {
-	Payloads     uint64
-	Transactions uint64
-	Bytes        uint64 // of events handed out
-	Acks         uint64 // packets sent
-	Reconnects   uint64
-	SkippedBytes uint64 // of events read again after a reconnect
-}
-
 // Source reads one incarnation of a leader's mysqld as its only semi-sync replica. See the package comment for the
 // caller's duties.
 type Source struct {
@@ -74,33 +66,24 @@ type Source struct {
 	pool *sessionPool
 
 	// Owned by the loop while a reader runs there, else by the goroutine in Attach or Run.
-	cut     cutterConfig
-	st      *stream
-	b       batch
-	settled cutter // at the end of what was handed out
-	// skipping is set after a reconnect until skipper, which began at the acknowledged position, is at settled.
-	skipping    bool
-	skipper     cutter
-	lost        bool // the connection is of no use any more
-	fresh       bool // it has brought nothing yet
-	groupWaited bool // the rest of a commit group did not come within groupLimit
+	cut         cutterConfig
+	st          *stream
+	b           batch
+	settled     cutter // at the end of what was handed out
+	lost        bool   // the connection is of no use any more
+	groupWaited bool   // the rest of a commit group did not come within groupLimit
 	lostSince   time.Time
-	spare       []byte // the memory of a piece that was given back; nil: there is none
-
-	reader *reader // of the connection, on the loop; nil: none is read
+	spare       []byte  // the memory of a piece that was given back; nil: there is none
+	retired     *wire   // the connection before the newest one, to be closed when that brings something; nil: it has
+	reader      *reader // of the connection, on the loop; nil: none is read
 
 	mu       sync.Mutex
 	attached bool
 	closed   bool
-	running  bool        // Run closes the connections
+	running  bool        // Attach or Run closes the connections
 	handed   raftlog.Pos // end of what was handed out
 	acked    raftlog.Pos // newest position given to Ack, or where the stream began
 	wire     *wire       // the newest connection, perhaps a lost one; nil before the first
-	retired  []*wire     // connections before it, to be closed
-
-	stats struct {
-		payloads, transactions, bytes, acks, reconnects, skipped atomic.Uint64
-	}
 }
 
 // NewSource makes a Source; nothing is connected yet.
@@ -145,59 +128,51 @@ func (s *Source) Prepare(ctx context.Context) error { return s.pool.prepare(ctx)
 // mysqld takes the position as acknowledged. It returns the incarnation's FORMAT_DESCRIPTION event for its barrier,
 // with created 0; it belongs to the caller.
 func (s *Source) Attach(ctx context.Context, from raftlog.Pos) (fde []byte, err error) {
-	s.mu.Lock()
-	switch {
-	case s.closed:
-		err = ErrClosed
-	case s.attached:
-		err = errors.New("dump: already attached")
-	}
-	if err == nil {
-		s.handed, s.acked = from, from
-	}
-	s.mu.Unlock()
-	if err != nil {
+	if err := s.enter(true); err != nil {
 		return nil, err
 	}
+	defer s.leave()
+	s.begin(from)
+	ctx, end := s.untilClosed(ctx)
+	defer end()
+	_, err = s.connect(ctx, time.Now().Add(s.cfg.ReconnectLimit))
+	if err == nil {
+		err = s.read(ctx, nil)
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.disconnect()
+		return nil, fmt.Errorf("attach to mysqld at %v: %w", from, err)
+	}
+	s.attached = true
+	s.cfg.Logger.Info("reading the binary log", "from", from.String(), "incarnation", s.cfg.Incarnation)
+	return bytes.Clone(s.cut.fde), nil
+}
+
+// begin makes from the end of what was handed out and acknowledged.
+func (s *Source) begin(from raftlog.Pos) {
 	if s.st == nil {
 		s.st = newStream(s.cfg.ChunkBytes + streamSlackBytes)
 	}
-	s.settled = cutter{pos: from, placed: true, midway: from != raftlog.Pos{File: 1, Off: firstOffset}}
-	if err := s.attach(ctx); err != nil {
-		return nil, fmt.Errorf("attach to mysqld at %v: %w", from, err)
-	}
-	s.cfg.Logger.Info("reading the binary log", "from", from.String(), "incarnation", s.cfg.Incarnation)
-	return append([]byte(nil), s.cut.fde...), nil
-}
-
-func (s *Source) attach(ctx context.Context) error {
-	ctx, end := s.untilClosed(ctx)
-	defer end()
-	nc, from, err := s.connect(ctx, time.Now().Add(s.cfg.ReconnectLimit))
-	if err != nil {
-		return err
-	}
-	if err := s.readFDE(ctx, nc); err != nil {
-		_ = nc.Close()
-		return err
-	}
-	if err := s.install(nc, from); err != nil {
-		return err
-	}
+	s.cut.fde = nil
+	s.settled = cutter{pos: from, midway: from != raftlog.Pos{File: 1, Off: firstOffset}}
 	s.mu.Lock()
-	s.attached = true
-	s.mu.Unlock()
-	return nil
+	defer s.mu.Unlock()
+	s.handed, s.acked = from, from
 }
 
-// Run hands payloads to take, on loop l, in order, until the stream has ended, and says why: ctx's cause, ErrClosed,
+// Run hands payloads to take, on the loop, in order, until the stream has ended, and says why: ctx's cause, ErrClosed,
 // ErrNotAttached, ErrDisconnected, or an error that wraps ErrInvariant. It waits; what waits for mysqld to log in and
-// to resume a lost connection does so in its goroutine. The loop has to run until it returns.
+// to resume a lost connection does so in its goroutine.
 //
 // take must not wait. After it has returned false nothing is read until Resume, which it may call itself. After ctx's
 // end and ErrDisconnected Run may be called again, and goes on where it was; the connection stays open for Ack.
-func (s *Source) Run(ctx context.Context, l *loop.Loop, take func(Payload) (more bool)) error {
-	if err := s.enter(); err != nil {
+func (s *Source) Run(ctx context.Context, take func(Payload) (more bool)) error {
+	if err := s.enter(false); err != nil {
 		return err
 	}
 	defer s.leave()
@@ -209,7 +184,7 @@ func (s *Source) Run(ctx context.Context, l *loop.Loop, take func(Payload) (more
 				return err
 			}
 		}
-		err := s.read(ctx, l, take)
+		err := s.read(ctx, take)
 		if err == nil {
 			break
 		}
@@ -228,15 +203,16 @@ func (s *Source) Run(ctx context.Context, l *loop.Loop, take func(Payload) (more
 	return context.Cause(ctx)
 }
 
-// read has the loop read the connection until it is lost, broken, or ctx has ended: nil.
-func (s *Source) read(ctx context.Context, l *loop.Loop, take func(Payload) bool) error {
-	r := &reader{s: s, w: s.wire, l: l, take: take, ended: make(chan error, 1)}
-	l.Do(r.begin)
+// read has the loop read the connection until it is lost, broken, or ctx has ended: nil. Without take it ends, with
+// nil, when the FORMAT_DESCRIPTION event has come.
+func (s *Source) read(ctx context.Context, take func(Payload) bool) error {
+	r := &reader{s: s, w: s.wire, l: s.cfg.Loop, take: take, ended: make(chan error, 1)}
+	r.l.Do(r.begin)
 	select {
 	case err := <-r.ended:
 		return err
 	case <-ctx.Done():
-		l.Do(func() { r.end(nil) })
+		r.l.Do(func() { r.end(nil) })
 		return <-r.ended
 	}
 }
@@ -248,10 +224,14 @@ func (s *Source) Resume() {
 	}
 }
 
-func (s *Source) enter() error {
+// enter has Close leave the connections to leave.
+func (s *Source) enter(attaching bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
+	switch err := s.usable(); {
+	case attaching && err == nil:
+		return errors.New("dump: already attached")
+	case err != nil && !(attaching && err == ErrNotAttached):
 		return err
 	}
 	s.running = true
@@ -297,14 +277,6 @@ func (s *Source) Acked() raftlog.Pos {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.acked
-}
-
-// Stats returns the counters.
-func (s *Source) Stats() SourceStats {
-	return SourceStats{
-		Payloads: s.stats.payloads.Load(), Transactions: s.stats.transactions.Load(), Bytes: s.stats.bytes.Load(),
-		Acks: s.stats.acks.Load(), Reconnects: s.stats.reconnects.Load(), SkippedBytes: s.stats.skipped.Load(),
-	}
 }
 
 // Close ends the stream and the spare; Run returns ErrClosed. Waiting commits stay waiting. It waits for an attempt to

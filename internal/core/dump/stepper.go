@@ -11,34 +11,27 @@ import (
 // acknowledgements. With the same calls it does the same things. It is for simulations; not safe for concurrent use.
 type Stepper struct{ s *Source }
 
-// NewStepper makes a Stepper; Dial and the account of cfg are not used.
-func NewStepper(cfg SourceConfig) *Stepper {
-	cfg.setDefaults()
-	s := &Source{cfg: cfg, cut: cutterConfig{uuid: cfg.ServerUUID, logName: cfg.LogName}}
-	s.st = newStream(cfg.ChunkBytes + streamSlackBytes)
-	return &Stepper{s}
-}
+// NewStepper makes a Stepper; Dial, Loop and the account of cfg are not used.
+func NewStepper(cfg SourceConfig) *Stepper { return &Stepper{NewSource(cfg)} }
 
 // Attach is Source.Attach: the caller begins a dump at from.
 func (x *Stepper) Attach(from raftlog.Pos) {
-	s := x.s
-	s.handed, s.acked, s.attached = from, from, true
-	s.settled = cutter{pos: from, placed: true, midway: from != raftlog.Pos{File: 1, Off: firstOffset}}
-	s.rewind(from)
+	x.s.begin(from)
+	x.s.attached = true
+	x.s.rewind(from)
 }
 
 // Resume starts again after a lost connection. It returns where the new dump has to begin.
 func (x *Stepper) Resume() (from raftlog.Pos) {
-	s := x.s
-	s.st.kept, s.st.scan, s.st.filled = 0, 0, 0
-	s.rewind(s.acked)
-	return s.acked
+	_ = x.s.st.reset(nil)
+	x.s.rewind(x.s.acked)
+	return x.s.acked
 }
 
 // Event takes the next event of the dump. Next is called between events until it has nothing.
 func (x *Stepper) Event(event []byte, needAck bool) error {
 	st := x.s.st
-	x.s.b.shift(st.compact())
+	st.compact()
 	size := eventOffset + len(event)
 	if size > len(st.buf)-st.filled || len(event)+prefixLen >= mysqlwire.MaxPayload {
 		return fmt.Errorf("dump: an event of %d bytes does not fit", len(event))

@@ -16,20 +16,20 @@ const (
 	eventOffset = mysqlwire.HeaderLen + prefixLen
 )
 
-// stream parses the packets of a dump connection in place, in one fixed buffer. Its caller reads into space. Packet
-// sequence numbers are checked only inside an event of several packets: mysqld restarts them whenever it has read an
-// ACK.
+// stream parses the packets of a dump connection in place, in one fixed buffer, and keeps events there. Its caller
+// reads into space. Packet sequence numbers are checked only inside an event of several packets: mysqld restarts them
+// whenever it has read an ACK.
 //
-//	buf  0 ...... kept ...... scan ...... filled ...... len(buf)
-//	              |           |           end of what was received
-//	              |           next packet to look at
-//	              first byte that is still needed
+//	buf  0 ...... kept ...... end ...... scan ...... filled ...... len(buf)
+//	              |           |          |           end of what was received
+//	              |           |          next packet to look at
+//	              events that are kept, without what was around them
 type stream struct {
-	buf    []byte
-	kept   int
-	scan   int
-	filled int
-	large  *large // an event that is read past the buffer; nil: none
+	buf       []byte
+	kept, end int
+	scan      int
+	filled    int
+	large     *large // an event that is read past the buffer; nil: none
 }
 
 // large is an event that does not fit the buffer. It is read straight into the payload that it becomes.
@@ -58,7 +58,7 @@ func (st *stream) reset(rest []byte) error {
 	if len(rest) > len(st.buf) {
 		return fmt.Errorf("dump: %d bytes ahead of the stream", len(rest))
 	}
-	st.kept, st.scan, st.filled, st.large = 0, 0, copy(st.buf, rest), nil
+	*st = stream{buf: st.buf, filled: copy(st.buf, rest)}
 	return nil
 }
 
@@ -94,32 +94,43 @@ func (st *stream) next() (event []byte, needAck bool, found step, err error) {
 	return event, payload[2]&1 != 0, stepEvent, nil
 }
 
-// accept moves scan past the event that next has returned.
-func (st *stream) accept(event []byte) { st.scan += eventOffset + len(event) }
+// pass moves scan past the event that next has returned, which is kept or not.
+func (st *stream) pass(event []byte, keep bool) {
+	if keep {
+		if st.held() == 0 {
+			st.kept, st.end = st.scan, st.scan
+		}
+		st.end += copy(st.buf[st.end:], event)
+	}
+	st.scan += eventOffset + len(event)
+}
 
-// offset is where the event that next has returned begins in buf.
-func (st *stream) offset() int { return st.scan + eventOffset }
+// held is how many bytes of events are kept.
+func (st *stream) held() int { return st.end - st.kept }
+
+// give hands out the first of them; they are valid until more is read.
+func (st *stream) give(bytes int) []byte {
+	st.kept += bytes
+	return st.buf[st.kept-bytes : st.kept]
+}
 
 // full reports that there is no space, and compact will make none.
-func (st *stream) full() bool { return st.kept == 0 && st.filled == len(st.buf) }
+func (st *stream) full() bool { return st.held()+st.filled-st.scan == len(st.buf) }
 
-// compactBelow is the free space from which compact moves what is kept to the front, bytes.
+// compactBelow is the free space from which compact moves what is needed to the front, bytes.
 const compactBelow = 64 << 10
 
-// compact makes room at the end and returns by how much offsets have moved down.
-func (st *stream) compact() (moved int) {
-	switch {
-	case st.kept == st.filled:
-		moved = st.kept
-		st.filled = 0
-	case st.kept > 0 && len(st.buf)-st.filled < compactBelow:
-		moved = st.kept
-		st.filled = copy(st.buf, st.buf[st.kept:st.filled])
-	default:
-		return 0
+// compact makes room at the end.
+func (st *stream) compact() {
+	held, rest := st.held(), st.filled-st.scan
+	if held+rest > 0 && len(st.buf)-st.filled >= compactBelow {
+		return
 	}
-	st.kept, st.scan = 0, st.scan-moved
-	return moved
+	if st.kept > 0 {
+		copy(st.buf, st.buf[st.kept:st.end])
+	}
+	copy(st.buf[held:], st.buf[st.scan:st.filled])
+	st.kept, st.end, st.scan, st.filled = 0, held, held, held+rest
 }
 
 // space is where what is read next belongs. compact comes before it, and came after it.
@@ -165,7 +176,6 @@ func (st *stream) goOn() (step, error) {
 		n := copy(g.rest[:g.left], st.buf[st.scan:st.filled])
 		g.took(n)
 		st.scan += n
-		st.kept = st.scan
 		switch {
 		case g.left > 0:
 			return stepPartial, nil

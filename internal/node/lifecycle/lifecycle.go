@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"trireme/internal/base/loop"
 	"trireme/internal/base/run"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ledger"
@@ -129,7 +128,7 @@ type Process interface {
 type Stream interface {
 	Prepare(ctx context.Context) error
 	Attach(ctx context.Context, from raftlog.Pos) (format []byte, err error)
-	Run(ctx context.Context, l *loop.Loop, take func(dump.Payload) (more bool)) error
+	Run(ctx context.Context, take func(dump.Payload) (more bool)) error
 	Resume()
 	Ack(incarnation uint64, pos raftlog.Pos) error
 	Position() raftlog.Pos
