@@ -19,14 +19,6 @@ type feedLog struct {
 	reader *raftlog.Reader // of the one receiver
 }
 
-func (f *feedLog) FirstIndex() uint64 {
-	i, err := f.n.rlog.FirstIndex()
-	if err != nil {
-		return 0
-	}
-	return i
-}
-
 func (f *feedLog) Committed() uint64 {
 	if mutant.S3 {
 		last, _ := f.n.rlog.LastIndex()

@@ -85,8 +85,9 @@ func (s *stream) take(ev []byte, need bool) bool {
 
 // Ack implements lifecycle.Stream.
 func (s *stream) Ack(incarnation uint64, pos raftlog.Pos) error {
-	send, err := s.source.Ack(incarnation, pos)
-	if err == nil && send && s.conn != nil {
+	before := s.source.Acked()
+	err := s.source.Ack(incarnation, pos)
+	if s.source.Acked() != before && s.conn != nil {
 		s.ackDue = pos
 		s.sendAck()
 	}

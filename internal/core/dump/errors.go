@@ -1,7 +1,6 @@
 package dump
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -36,11 +35,4 @@ func invariant(format string, args ...any) error { return broken(ErrInvariant, f
 
 func broken(what error, format string, args ...any) error {
 	return fmt.Errorf("%w: %s", what, fmt.Sprintf(format, args...))
-}
-
-func contextCause(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return errors.New("the dump was stopped")
 }

@@ -20,14 +20,12 @@ import (
 // Log is the part of the raft log that a feed reads. Nothing above the commit index is ever asked for or may be given
 // (S3). All methods but Committed are called by one goroutine at a time.
 type Log interface {
-	// FirstIndex is the lowest index that Read can give.
-	FirstIndex() uint64
 	// Committed is the commit index as this node knows it.
 	Committed() uint64
 	// WaitCommitted returns when Committed() >= index, or ctx's error.
 	WaitCommitted(ctx context.Context, index uint64) error
 	// Read returns consecutive entries from index from on, at least one, none above to, about maxBytes of data.
-	// It fails with ErrPurged when from lies below FirstIndex.
+	// It fails with ErrPurged when the log has no entry from any more.
 	Read(ctx context.Context, from, to uint64, maxBytes int) ([]Entry, error)
 	// SeekGTID returns the index of the first entry that holds a transaction not in set (of its first chunk, for one in
 	// chunks), or one past the commit index; and the FORMAT_DESCRIPTION event in force there, nil when none is. It
@@ -61,8 +59,6 @@ type FeedConfig struct {
 	// Appliers is the receiver's number of workers: transactions wait for each other so that no more are applied at
 	// once. 0 leaves them as they are (binlog.LimitInFlight).
 	Appliers int
-	// MaxPacket bounds a command of the receiver, bytes; its GTID set is the only large part. 16 MiB by default.
-	MaxPacket int
 	// Loop, when set, is the one on which entries are committed: it sends them itself, as long as nothing has to wait.
 	// Cached gives it entries as Log.Read does, without reading from disk; there may be none.
 	Loop   *loop.Loop
@@ -92,17 +88,6 @@ type Gate interface {
 // DefaultServerVersion is what a feed claims to be when it is told nothing better.
 const DefaultServerVersion = "9.7.0-trireme"
 
-// FeedStats counts since NewFeed.
-type FeedStats struct {
-	Connected    bool   // a receiver is being served
-	Next         uint64 // index of the next entry to be looked at
-	Transactions uint64 // sent
-	Skipped      uint64 // transactions that the receiver had
-	Bytes        uint64 // of events sent, as they are in the log
-	Flushes      uint64 // writes to the socket
-	Dumps        uint64 // dump commands accepted
-}
-
 // Feed serves the committed part of the log to one receiver: this node's own mysqld. A new dump replaces the one
 // before it.
 type Feed struct {
@@ -117,8 +102,7 @@ type Feed struct {
 
 	mu      sync.Mutex
 	paused  bool
-	current *dumping
-	conns   map[net.Conn]struct{}
+	current *packetWriter // nil: no receiver is being served
 	// complained is when a line about somebody who was not let in was logged last.
 	complained time.Time
 
@@ -128,6 +112,8 @@ type Feed struct {
 const (
 	// maxConnections bounds what is served at once: one dump, its successor, and room for strangers.
 	maxConnections = 8
+	// maxArgument bounds a command of a receiver, bytes; a GTID set is its only large part.
+	maxArgument = 16 << 20
 	// loginLimit bounds the connection phase, commandLimit the wait for each command before the dump.
 	loginLimit   = 10 * time.Second
 	commandLimit = time.Minute
@@ -135,10 +121,7 @@ const (
 
 // NewFeed listens and serves until Close.
 func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	setDefault(&cfg.MaxPacket, 16<<20)
+	setDefault(&cfg.Logger, slog.New(slog.DiscardHandler))
 	if !speaksTags(cfg.ServerVersion) {
 		cfg.ServerVersion = DefaultServerVersion
 	}
@@ -149,17 +132,20 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for this node's mysqld: %w", err)
 	}
-	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections),
-		conns: map[net.Conn]struct{}{}}
-	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers, pack: true,
-		gate: cfg.Gate, void: cfg.Void,
-		tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
+	f := &Feed{cfg: cfg, lis: &nbio.Listener{Listener: lis, Log: cfg.Logger}, slots: make(chan struct{}, maxConnections)}
+	f.server = dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers,
+		void: cfg.Void, tolerance: cfg.Tolerance, stats: &f.stats, tasks: &f.tasks}
+	if cfg.Gate != nil {
+		f.server.gates = append(f.server.gates, cfg.Gate)
+	}
+	if cfg.Tolerance != nil {
+		f.server.gates = append(f.server.gates, cfg.Tolerance)
+	}
 	if cfg.Loop != nil {
 		f.server.loan = newLoan(cfg.Loop, cfg.Cached)
 	}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.tasks.Add(1)
-	go f.accept()
+	f.tasks.Go(f.accept)
 	return f, nil
 }
 
@@ -198,74 +184,53 @@ func (f *Feed) Again() {
 	}
 }
 
-// Stats returns the counters.
-func (f *Feed) Stats() FeedStats {
-	f.mu.Lock()
-	connected := f.current != nil
-	f.mu.Unlock()
-	return FeedStats{
-		Connected: connected, Next: f.stats.next.Load(), Transactions: f.stats.transactions.Load(),
-		Skipped: f.stats.skipped.Load(), Bytes: f.stats.bytes.Load(), Flushes: f.stats.flushes.Load(),
-		Dumps: f.stats.dumps.Load(),
-	}
-}
-
 // Close ends all connections and waits for their goroutines.
 func (f *Feed) Close() error {
 	f.cancel()
 	err := f.lis.Close()
-	f.mu.Lock()
-	for nc := range f.conns {
-		_ = nc.Close()
-	}
-	f.mu.Unlock()
 	f.tasks.Wait()
 	return err
 }
 
 func (f *Feed) accept() {
-	defer f.tasks.Done()
 	for {
 		nc, err := f.lis.Accept()
 		if err != nil {
 			return
 		}
-		if uid, known := ownerOf(nc); known && uid != f.cfg.UID {
+		uid, known := ownerOf(nc)
+		why := ""
+		if known && uid != f.cfg.UID {
+			why = "it is for mysqld's user only"
+		} else {
+			select {
+			case f.slots <- struct{}{}:
+			default:
+				why = "too many"
+			}
+		}
+		if why != "" {
 			if f.mayComplain() {
-				f.cfg.Logger.Warn("feed refuses a connection: it is for mysqld's user only", "remote", nc.RemoteAddr().String(),
-					"uid", uid)
+				f.cfg.Logger.Warn("feed refuses a connection: "+why, "remote", nc.RemoteAddr().String(), "uid", uid)
 			}
 			_ = nc.Close()
 			continue
 		}
-		select {
-		case f.slots <- struct{}{}:
-		default:
-			if f.mayComplain() {
-				f.cfg.Logger.Warn("feed refuses a connection: too many", "remote", nc.RemoteAddr().String())
-			}
-			_ = nc.Close()
-			continue
-		}
-		f.tasks.Add(1)
-		go func() {
-			defer f.tasks.Done()
+		f.tasks.Go(func() {
 			defer func() { <-f.slots }()
 			f.serve(nbio.Wrap(nc))
-		}()
+		})
 	}
 }
 
 // serve runs one connection.
 func (f *Feed) serve(nc net.Conn) {
-	if !f.track(nc) {
-		return
-	}
-	defer f.untrack(nc)
+	defer func() { _ = nc.Close() }()
+	defer context.AfterFunc(f.ctx, func() { _ = nc.Close() })()
 	ctx, cancel := context.WithTimeout(f.ctx, loginLimit)
 	s, err := mysqlwire.Accept(ctx, nc, mysqlwire.ServerConfig{
 		User: f.cfg.User, Password: f.cfg.Password, Version: f.cfg.ServerVersion,
-		ConnectionID: f.nextID.Add(1), MaxPacket: f.cfg.MaxPacket,
+		ConnectionID: f.nextID.Add(1), MaxPacket: maxArgument,
 	})
 	cancel()
 	if err != nil && !f.mayComplain() {
@@ -294,24 +259,6 @@ func (f *Feed) mayComplain() bool {
 	return true
 }
 
-func (f *Feed) track(nc net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ctx.Err() != nil {
-		_ = nc.Close()
-		return false
-	}
-	f.conns[nc] = struct{}{}
-	return true
-}
-
-func (f *Feed) untrack(nc net.Conn) {
-	_ = nc.Close()
-	f.mu.Lock()
-	delete(f.conns, nc)
-	f.mu.Unlock()
-}
-
 var (
 	errPaused   = errors.New("the feed was paused or resumed")
 	errAgain    = errors.New("the feed starts again")
@@ -319,38 +266,23 @@ var (
 	errGone     = errors.New("the receiver went away")
 )
 
-// dumping is a dump under way.
-type dumping struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	nc     net.Conn
-}
-
-// stop ends the dump from any goroutine.
-func (d *dumping) stop(cause error) {
-	d.cancel(cause)
-	_ = d.nc.Close()
-}
-
 // begin makes a dump the current one and tells whether it is to send heartbeats only.
-func (f *Feed) begin(nc net.Conn) (d *dumping, paused bool) {
-	d = &dumping{nc: nc}
-	d.ctx, d.cancel = context.WithCancelCause(f.ctx)
+func (f *Feed) begin(s *mysqlwire.Session) (w *packetWriter, paused bool) {
+	w = newPacketWriter(f.ctx, s.NetConn(), s.Sequence())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.current != nil {
 		f.current.stop(errReplaced)
 	}
-	f.current = d
-	f.stats.dumps.Add(1) // once it is the current one: who counts dumps may stop it
-	return d, f.paused
+	f.current = w
+	return w, f.paused
 }
 
-func (f *Feed) end(d *dumping) {
-	d.stop(nil)
+func (f *Feed) end(w *packetWriter) {
+	w.stop(nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.current == d {
+	if f.current == w {
 		f.current = nil
 	}
 }

@@ -243,14 +243,17 @@ func TestFeedEndToEnd(t *testing.T) {
 	c.leader.Exec("DROP TABLE d.m")
 	stop = mixedLoad(t, c.leader, 8, true)
 	for i := range 8 {
-		target, dumps := c.rec.transactions()+100, c.feed.Stats().Dumps
+		target := c.rec.transactions() + 100
 		c.feed.mu.Lock()
-		if c.feed.current != nil {
-			c.feed.current.stop(errGone)
+		before := c.feed.current
+		if before != nil {
+			before.stop(errGone)
 		}
 		c.feed.mu.Unlock()
 		eventually(t, 30*time.Second, fmt.Sprintf("load and reconnect %d", i), func() bool {
-			return c.rec.transactions() > target && c.feed.Stats().Dumps > dumps
+			c.feed.mu.Lock()
+			defer c.feed.mu.Unlock()
+			return c.rec.transactions() > target && c.feed.current != nil && c.feed.current != before
 		})
 	}
 	stop()
@@ -258,8 +261,8 @@ func TestFeedEndToEnd(t *testing.T) {
 
 	// Paused, as on a leader: nothing arrives, the receiver stays content. Then everything does.
 	c.feed.SetPaused(true)
-	eventually(t, 20*time.Second, "paused dump", func() bool { return c.feed.Stats().Connected })
-	sent := c.feed.Stats().Transactions
+	eventually(t, 20*time.Second, "paused dump", func() bool { return connected(c.feed) })
+	sent := c.feed.stats.transactions.Load()
 	c.leader.Exec("CREATE TABLE d.late (id INT PRIMARY KEY)")
 	var state string
 	var beats int // counted since the receiver began, or over connections
@@ -272,7 +275,7 @@ func TestFeedEndToEnd(t *testing.T) {
 	eventually(t, 20*time.Second, "the receiver is there again", content)
 	before := beats
 	eventually(t, 20*time.Second, "heartbeats", func() bool { return content() && beats > before+2 })
-	if n := c.feed.Stats().Transactions - sent; n != 0 {
+	if n := c.feed.stats.transactions.Load() - sent; n != 0 {
 		t.Fatalf("%d transactions sent while paused", n)
 	}
 	c.feed.SetPaused(false)
@@ -358,10 +361,10 @@ func TestFeedAbortedChunks(t *testing.T) {
 		}
 		c.log.append(1, p.Data, true)
 	}
-	sent := c.feed.Stats()
+	sent := c.feed.stats.bytes.Load()
 	c.log.append(2, nil, true) // raft's empty entry of the new term
-	eventually(t, 10*time.Second, "feed at the end", func() bool { return c.feed.Stats().Next > c.log.Committed() })
-	if now := c.feed.Stats(); now.Bytes != sent.Bytes {
+	eventually(t, 10*time.Second, "feed at the end", func() bool { return c.feed.stats.next.Load() > c.log.Committed() })
+	if c.feed.stats.bytes.Load() != sent {
 		t.Fatal("an unfinished transaction was sent")
 	}
 

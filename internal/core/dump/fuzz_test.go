@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,21 +153,18 @@ func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
 // walkAll feeds the committed part of log to a receiver that has set, and returns the events and why it ended.
 func walkAll(t testing.TB, log *memLog, set gtid.Set) ([][]byte, error) {
-	return walkWith(t, &dumpServer{log: log, serverID: 9, pack: true, stats: &counters{}}, set)
+	return walkWith(t, &dumpServer{log: log, serverID: 9, stats: &counters{}}, set)
 }
 
 func walkWith(t testing.TB, o *dumpServer, set gtid.Set) ([][]byte, error) {
 	out, log := &sink{}, o.log.(*memLog)
-	var flushes atomic.Uint64
-	d := &dumping{nc: out}
-	d.ctx, d.cancel = context.WithCancelCause(context.Background())
-	w := newPacketWriter(d, &flushes, 1)
-	k := &walker{o: o, w: w, has: set, next: log.FirstIndex()}
+	w := newPacketWriter(t.Context(), out, 1)
+	k := &walker{o: o, w: w, has: set, next: log.first}
 	var err error
 	for k.next <= log.committed && err == nil {
-		entries, _ := log.Read(d.ctx, k.next, log.committed, readBytes)
+		entries, _ := log.Read(w.ctx, k.next, log.committed, readBytes)
 		for i := range entries {
-			if err = k.entry(d.ctx, &entries[i]); err != nil {
+			if err = k.entry(w.ctx, &entries[i]); err != nil {
 				break
 			}
 		}
@@ -272,8 +268,8 @@ func FuzzReceiver(f *testing.F) {
 				t.Fatal(err)
 			}
 			feed := &Feed{cfg: FeedConfig{ServerID: 9, ServerUUID: fakeUUID, Logger: slog.New(slog.DiscardHandler)},
-				conns: map[net.Conn]struct{}{}, paused: true}
-			feed.server = dumpServer{log: newMemLog(), serverID: 9, pack: true, stats: &feed.stats, tasks: &feed.tasks}
+				paused: true}
+			feed.server = dumpServer{log: newMemLog(), serverID: 9, stats: &feed.stats, tasks: &feed.tasks}
 			feed.ctx, feed.cancel = context.WithCancel(context.Background())
 			feed.cancel() // a dump that begins is over at once
 			r := &receiver{f: feed, s: s, heartbeat: defaultHeartbeat}

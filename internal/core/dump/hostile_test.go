@@ -65,9 +65,7 @@ func TestFeedLetsNobodyElseIn(t *testing.T) {
 func eventuallyNoConns(t *testing.T, f *Feed) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(5 * time.Millisecond) {
-		f.mu.Lock()
-		n := len(f.conns)
-		f.mu.Unlock()
+		n := len(f.slots)
 		if n == 0 {
 			return
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"trireme/internal/base/loop"
 	"trireme/internal/core/raftlog"
@@ -17,20 +15,14 @@ import (
 type loan struct {
 	loop   *loop.Loop
 	cached func(from, to uint64, maxBytes int) []Entry
-	lent   atomic.Pointer[lent]
+
+	// These belong to the loop.
+	walker *walker    // that is lent; nil: none
+	back   chan error // why its goroutine has to go on; nil: there is something that might wait
 }
 
 // loanBytes bounds what the loop sends in a turn: it fits the writer's buffer.
 const loanBytes = writeBufferBytes / 2
-
-// lent is a walker that the loop drives.
-type lent struct {
-	k    *walker
-	back chan error // why the goroutine has to go on; nil: there is something that might wait
-
-	mu   sync.Mutex
-	over bool // it was given back
-}
 
 var errHold = errors.New("a transaction has to wait")
 
@@ -48,36 +40,29 @@ func (k *walker) await(ctx context.Context) error {
 		}
 		return nil
 	}
-	x := &lent{k: k, back: make(chan error, 1)}
-	k.o.loan.lent.Store(x)
-	k.o.loan.loop.Wake()
+	o, next, back := k.o.loan, k.next, make(chan error, 1)
+	o.loop.Do(func() { o.walker, o.back = k, back })
 	select {
-	case err := <-x.back:
+	case err := <-back:
 		return err
 	case <-ctx.Done():
+		o.loop.Do(func() { // unless the next dump has lent a walker of its own
+			if o.walker == k {
+				o.walker = nil
+			}
+		})
+		return fmt.Errorf("wait for entry %d: %w", next, context.Cause(ctx))
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.over = true
-	k.o.loan.lent.CompareAndSwap(x, nil) // the next dump has a walker of its own
-	return fmt.Errorf("wait for entry %d: %w", k.next, contextCause(ctx))
 }
 
 // turn is the last thing in each turn of the loop.
 func (o *loan) turn() {
-	x := o.lent.Load()
-	if x == nil {
+	if o.walker == nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.over {
-		return
-	}
-	if done, err := x.k.walkOnLoop(); !done {
-		x.over = true
-		o.lent.Store(nil)
-		x.back <- err
+	if done, err := o.walker.walkOnLoop(); !done {
+		o.walker = nil
+		o.back <- err
 	}
 }
 
@@ -97,7 +82,7 @@ func (k *walker) walkOnLoop() (done bool, err error) {
 	before, writer := *k, k.w.place
 	k.onLoop, k.w.gather = true, true
 	for i := range entries {
-		if err = k.entry(k.w.d.ctx, &entries[i]); err != nil {
+		if err = k.entry(k.w.ctx, &entries[i]); err != nil {
 			break
 		}
 	}

@@ -2,7 +2,6 @@ package dump
 
 import (
 	"os"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,8 +41,18 @@ func feedOnLoop(t *testing.T, s *script, change func(*FeedConfig)) (f *Feed, c *
 	if err := c.WriteCommand(mysqlwire.ComBinlogDumpGTID, dumpArgument(5, gtid.Set{})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the walker is lent", func() bool { return f.server.loan.lent.Load() != nil })
+	eventually(t, 20*time.Second, "the walker is lent", func() bool { return lent(f) != nil })
 	return f, c
+}
+
+// lent tells one loan of f's walker from the next; nil: it is not lent.
+func lent(f *Feed) (back chan error) {
+	on(f.cfg.Loop, func() {
+		if f.server.loan.walker != nil {
+			back = f.server.loan.back
+		}
+	})
+	return back
 }
 
 // ends reads until k transactions have ended, and returns their GTIDs.
@@ -85,28 +94,28 @@ func expectEnds(t *testing.T, c *mysqlwire.Client, s *script, first, last int64)
 func TestFeedOnLoop(t *testing.T) {
 	s := newScript(1)
 	f, c := feedOnLoop(t, s, nil)
-	walker := f.server.loan.lent.Load()
+	walker := lent(f)
 	for range 10 {
 		s.entry(1, 0, append(s.e.trx(), s.e.trx()...)...)
 	}
 	expectEnds(t, c, s, 1, 20)
-	if f.server.loan.lent.Load() != walker {
+	if lent(f) != walker {
 		t.Error("the goroutine has sent small transactions")
 	}
 	s.entry(1, raftlog.FlagSpecial, s.e.trx()...)
 	expectEnds(t, c, s, 21, 21)
 	eventually(t, 20*time.Second, "the walker is lent again", func() bool {
-		x := f.server.loan.lent.Load()
+		x := lent(f)
 		return x != nil && x != walker
 	})
-	walker = f.server.loan.lent.Load()
+	walker = lent(f)
 	s.entry(1, 0, s.e.trx()...)
 	expectEnds(t, c, s, 22, 22)
-	if f.server.loan.lent.Load() != walker {
+	if lent(f) != walker {
 		t.Error("the goroutine has sent a small transaction after a special one")
 	}
 	f.Again() // a walker that is lent ends as well
-	eventually(t, 20*time.Second, "the dump has ended", func() bool { return !f.Stats().Connected })
+	eventually(t, 20*time.Second, "the dump has ended", func() bool { return !connected(f) })
 }
 
 // TestFeedOnLoopInTurns: what is more than the loop sends in a turn follows in the next ones, though nothing else
@@ -114,7 +123,7 @@ func TestFeedOnLoop(t *testing.T) {
 func TestFeedOnLoopInTurns(t *testing.T) {
 	s := newScript(1)
 	f, c := feedOnLoop(t, s, nil)
-	walker := f.server.loan.lent.Load()
+	walker := lent(f)
 	s.log.held = true
 	last := int64(0)
 	for size := 0; size < 3*loanBytes; {
@@ -127,7 +136,7 @@ func TestFeedOnLoopInTurns(t *testing.T) {
 	}
 	s.log.setCommitted(s.log.first + uint64(len(s.log.entries)) - 1)
 	expectEnds(t, c, s, 1, last)
-	if f.server.loan.lent.Load() != walker {
+	if lent(f) != walker {
 		t.Error("the goroutine has sent small transactions")
 	}
 }
@@ -142,7 +151,7 @@ func TestFeedOnLoopIsHeld(t *testing.T) {
 	expectEnds(t, c, s, 1, 2)
 	d.open(1)
 	s.entry(1, 0, append(s.e.trx(), s.e.trx()...)...)
-	eventually(t, 20*time.Second, "the goroutine has the walker", func() bool { return f.server.loan.lent.Load() == nil })
+	eventually(t, 20*time.Second, "the goroutine has the walker", func() bool { return lent(f) == nil })
 	d.open(10) // the one that passed on the loop is asked about again
 	expectEnds(t, c, s, 3, 4)
 	s.entry(1, 0, s.e.trx()...)
@@ -162,11 +171,9 @@ func TestFeedOnLoopWaitsForNobody(t *testing.T) {
 		}
 		s.entry(1, 0, evs...)
 	}
-	for f.server.loan.lent.Load() != nil { // until the goroutine waits for the receiver
+	for lent(f) != nil { // until the goroutine waits for the receiver
 		write()
-		var turned atomic.Bool
-		l.Do(func() { turned.Store(true) })
-		eventually(t, 20*time.Second, "the loop goes on", turned.Load)
+		on(l, func() {}) // the loop goes on
 	}
 	for range 10 {
 		write()

@@ -66,12 +66,6 @@ func (l *memLog) purge(index uint64) {
 	l.first = index
 }
 
-func (l *memLog) FirstIndex() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.first
-}
-
 func (l *memLog) Committed() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

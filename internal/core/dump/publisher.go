@@ -99,13 +99,9 @@ const (
 
 // NewPublisher makes one; Close ends all it serves.
 func NewPublisher(cfg PublisherConfig) *Publisher {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	setDefault(&cfg.Logger, slog.New(slog.DiscardHandler))
 	setDefault(&cfg.MaxConsumers, defaultConsumers)
-	if cfg.ServerVersion == "" {
-		cfg.ServerVersion = DefaultServerVersion
-	}
+	setDefault(&cfg.ServerVersion, DefaultServerVersion)
 	p := &Publisher{cfg: cfg, readers: map[*counters]struct{}{}}
 	p.closed, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -157,37 +153,35 @@ func fatal(cause error, format string, args ...any) error {
 
 // Serve answers a consumer's dump command until one of both ends it, and closes the connection.
 func (p *Publisher) Serve(ctx context.Context, c Consumer) {
-	defer func() { _ = c.Conn.Close() }()
+	w := newPacketWriter(ctx, c.Conn, c.Seq)
+	defer w.stop(nil)
 	stats := &counters{}
 	if !p.enter(stats) {
-		w := newPacketWriter(&dumping{ctx: ctx, nc: c.Conn}, &stats.flushes, c.Seq)
 		_ = w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeTooManyConns, State: "08004",
 			Message: fmt.Sprintf("Trireme: %d consumers are served already, or this node stops; ask another one",
 				p.cfg.MaxConsumers)}))
 		return
 	}
 	defer p.leave(stats)
-	d := &dumping{nc: c.Conn}
-	d.ctx, d.cancel = context.WithCancelCause(ctx)
-	defer d.stop(nil)
-	defer context.AfterFunc(p.closed, func() { d.stop(ErrClosed) })()
-	defer context.AfterFunc(ctx, func() { d.stop(ErrClosed) })()
+	defer context.AfterFunc(p.closed, func() { w.stop(ErrClosed) })()
+	defer context.AfterFunc(ctx, func() { w.stop(ErrClosed) })()
 	log := p.cfg.Open()
 	defer log.Close()
-
-	w := newPacketWriter(d, &stats.flushes, c.Seq)
-	remote := c.Conn.RemoteAddr().String()
-	err := p.dump(d, w, log, stats, &c)
+	logger := p.cfg.Logger.With("remote", c.Conn.RemoteAddr().String(), "account", c.Account)
+	err := p.dump(w, log, stats, &c, logger)
 	var told refusal
 	switch {
 	case errors.As(err, &told):
-		p.refused(&c, err)
+		p.mu.Lock()
+		p.gone.Refused++
+		p.mu.Unlock()
+		logger.Warn("change stream: a consumer is refused", "why", clip(err.Error()))
 		_ = w.last(mysqlwire.AppendERR(nil, told.ServerError))
 		return
 	case errors.Is(err, errComplete):
 		_ = w.last(mysqlwire.AppendEOF(nil, mysqlwire.StatusAutocommit))
-	case d.ctx.Err() != nil:
-		err = contextCause(d.ctx)
+	case w.ctx.Err() != nil:
+		err = context.Cause(w.ctx)
 	case errors.Is(err, ErrPurged):
 		_ = w.fail(fmt.Errorf("the log was purged past this consumer's position: %w", err))
 	default:
@@ -196,8 +190,7 @@ func (p *Publisher) Serve(ctx context.Context, c Consumer) {
 		}
 		_ = w.fail(err)
 	}
-	p.cfg.Logger.Info("change stream: a consumer is not served any more", "remote", remote, "account", c.Account,
-		"why", err)
+	logger.Info("change stream: a consumer is not served any more", "why", err)
 }
 
 func (p *Publisher) enter(stats *counters) bool {
@@ -221,16 +214,8 @@ func (p *Publisher) leave(stats *counters) {
 	p.tasks.Done()
 }
 
-func (p *Publisher) refused(c *Consumer, err error) {
-	p.mu.Lock()
-	p.gone.Refused++
-	p.mu.Unlock()
-	p.cfg.Logger.Warn("change stream: a consumer is refused", "remote", c.Conn.RemoteAddr().String(), "account", c.Account,
-		"why", clip(err.Error()))
-}
-
 // dump finds where a consumer is to begin, and sends.
-func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *counters, c *Consumer) error {
+func (p *Publisher) dump(w *packetWriter, log PublishedLog, stats *counters, c *Consumer, logger *slog.Logger) error {
 	r, err := parseDump(c.Command, c.Argument)
 	if err != nil {
 		return fatal(err, "%v", err)
@@ -242,19 +227,17 @@ func (p *Publisher) dump(d *dumping, w *packetWriter, log PublishedLog, stats *c
 	if s.heartbeat > 0 {
 		s.heartbeat = max(s.heartbeat, minHeartbeat)
 	}
-	if err := p.place(d.ctx, log, &r, s); err != nil {
+	if err := p.place(w.ctx, log, &r, s); err != nil {
 		return err
 	}
 	w.longHB = r.flags&flagHeartbeatV2 != 0
 	p.mu.Lock()
 	p.gone.Dumps++
 	p.mu.Unlock()
-	p.cfg.Logger.Info("change stream: serving a consumer", "remote", c.Conn.RemoteAddr().String(), "account", c.Account,
-		"server_id", r.serverID,
-		"has", clip(s.has.String()))
+	logger.Info("change stream: serving a consumer", "server_id", r.serverID, "has", clip(s.has.String()))
 	o := dumpServer{log: log, serverID: p.cfg.ServerID, version: p.cfg.ServerVersion, exact: true, void: p.cfg.Void,
 		stats: stats, tasks: &p.tasks}
-	return o.serve(d, w, s)
+	return o.serve(w, s)
 }
 
 // Flags of the two dump commands (sql/rpl_constants.h). The second one is COM_BINLOG_DUMP's
@@ -263,9 +246,6 @@ const (
 	flagNonBlock    = 1 << 0
 	flagHeartbeatV2 = 1 << 1
 )
-
-// maxPublishedArgument bounds a dump command, bytes; a GTID set is its only large part.
-const maxPublishedArgument = 16 << 20
 
 // wanted is a dump command.
 type wanted struct {
@@ -277,7 +257,7 @@ type wanted struct {
 
 // parseDump decodes COM_BINLOG_DUMP_GTID, or COM_BINLOG_DUMP: position u32, flags u16, server id u32, file name.
 func parseDump(command byte, b []byte) (w wanted, err error) {
-	if len(b) > maxPublishedArgument {
+	if len(b) > maxArgument {
 		return w, fmt.Errorf("dump request of %d bytes: %w", len(b), mysqlwire.ErrTooLarge)
 	}
 	if command == mysqlwire.ComBinlogDumpGTID {

@@ -281,7 +281,7 @@ func TestPublisherRefuses(t *testing.T) {
 		{"short, by position", Consumer{Command: mysqlwire.ComBinlogDump, Argument: make([]byte, 9)}, "malformed"},
 		{"broken set", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: append(dumpArgument(5, gtid.Set{})[:22], 3, 0,
 			0, 0, 1, 2, 3)}, "dump request"},
-		{"too long", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: make([]byte, maxPublishedArgument+1)},
+		{"too long", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: make([]byte, maxArgument+1)},
 			"exceeds"},
 		{"semi-sync", Consumer{Command: mysqlwire.ComBinlogDumpGTID, Argument: dumpArgument(5000, gtid.Set{}),
 			SemiSync: true}, "asynchronous"},

@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -63,30 +64,27 @@ func (r *receiver) refuse(cause error) error {
 // dump serves COM_BINLOG_DUMP_GTID.
 func (r *receiver) dump(argument []byte) error {
 	request, err := parseDumpRequest(argument)
+	if err == nil && request.serverID == r.f.cfg.ServerID {
+		err = fmt.Errorf("source and replica have the same server id %d", request.serverID)
+	}
 	if err != nil {
 		return errors.Join(err, r.refuse(err))
 	}
-	d, paused := r.f.begin(r.s.NetConn())
-	defer r.f.end(d)
-	if request.serverID == r.f.cfg.ServerID {
-		err := fmt.Errorf("source and replica have the same server id %d", request.serverID)
-		return errors.Join(err, r.refuse(err))
-	}
+	w, paused := r.f.begin(r.s)
+	defer r.f.end(w)
 	if err := r.s.NetConn().SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("begin dump: %w", err)
 	}
 	r.f.cfg.Logger.Info("feeding mysqld", "paused", paused, "has", clip(request.set.String()))
-	if g := r.f.cfg.Gate; g != nil && !paused {
-		g.Begin(request.set)
+	for _, g := range r.f.server.gates {
+		if !paused {
+			g.Begin(request.set)
+		}
 	}
-	if t := r.f.cfg.Tolerance; t != nil && !paused {
-		t.begin(request.set)
-	}
-	w := newPacketWriter(d, &r.f.stats.flushes, r.s.Sequence())
-	err = r.f.server.serve(d, w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
+	err = r.f.server.serve(w, &sending{has: request.set, paused: paused, heartbeat: r.heartbeat})
 	switch {
-	case d.ctx.Err() != nil:
-		return fmt.Errorf("dump: %w", contextCause(d.ctx))
+	case w.ctx.Err() != nil:
+		return fmt.Errorf("dump: %w", context.Cause(w.ctx))
 	case errors.Is(err, ErrPurged), errors.Is(err, ErrInvariant), errors.Is(err, raftlog.ErrCorrupt):
 		if report := r.f.cfg.Report; report != nil {
 			report(err)

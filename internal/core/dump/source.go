@@ -104,9 +104,7 @@ func (cfg *SourceConfig) setDefaults() {
 	setDefault(&cfg.LoginLimit, time.Minute)
 	setDefault(&cfg.ReconnectLimit, 10*time.Second)
 	setDefault(&cfg.ChunkBytes, 1<<20)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	setDefault(&cfg.Logger, slog.New(slog.DiscardHandler))
 }
 
 func setDefault[T comparable](v *T, value T) {

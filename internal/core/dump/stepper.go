@@ -7,30 +7,30 @@ import (
 	"trireme/internal/mysql/mysqlwire"
 )
 
-// Stepper is a Source without connections and goroutines: its caller brings the events of a dump and carries the
-// acknowledgements. With the same calls it does the same things. It is for simulations; not safe for concurrent use.
-type Stepper struct{ s *Source }
+// Stepper is a Source without connections and goroutines: its caller brings the events of a dump, and carries what Ack
+// takes. With the same calls it does the same things. It is for simulations; not safe for concurrent use.
+type Stepper struct{ *Source }
 
 // NewStepper makes a Stepper; Dial, Loop and the account of cfg are not used.
 func NewStepper(cfg SourceConfig) *Stepper { return &Stepper{NewSource(cfg)} }
 
 // Attach is Source.Attach: the caller begins a dump at from.
 func (x *Stepper) Attach(from raftlog.Pos) {
-	x.s.begin(from)
-	x.s.attached = true
-	x.s.rewind(from)
+	x.begin(from)
+	x.attached = true
+	x.rewind(from)
 }
 
 // Resume starts again after a lost connection. It returns where the new dump has to begin.
 func (x *Stepper) Resume() (from raftlog.Pos) {
-	_ = x.s.st.reset(nil)
-	x.s.rewind(x.s.acked)
-	return x.s.acked
+	_ = x.st.reset(nil)
+	x.rewind(x.acked)
+	return x.acked
 }
 
 // Event takes the next event of the dump. Next is called between events until it has nothing.
 func (x *Stepper) Event(event []byte, needAck bool) error {
-	st := x.s.st
+	st := x.st
 	st.compact()
 	size := eventOffset + len(event)
 	if size > len(st.buf)-st.filled || len(event)+prefixLen >= mysqlwire.MaxPayload {
@@ -50,27 +50,15 @@ func (x *Stepper) Event(event []byte, needAck bool) error {
 // Next is the next payload; ok is false while more events are needed. waited says that the rest of a commit group did
 // not come in time. Every error means that the stream is broken.
 func (x *Stepper) Next(waited bool) (p Payload, ok bool, err error) {
-	s := x.s
-	s.groupWaited = waited
-	if p, ok, err = s.scan(); err != nil {
+	x.groupWaited = waited
+	if p, ok, err = x.scan(); err != nil {
 		return p, false, asInvariant(err)
 	}
 	if ok {
-		s.hand(&p)
+		x.hand(&p)
 	}
 	return p, ok, nil
 }
 
 // FDE is the incarnation's FORMAT_DESCRIPTION event, for its barrier; nil before the dump has brought it.
-func (x *Stepper) FDE() []byte { return append([]byte(nil), x.s.cut.fde...) }
-
-// Ack is Source.Ack. send says whether there is something new to tell mysqld.
-func (x *Stepper) Ack(incarnation uint64, pos raftlog.Pos) (send bool, err error) {
-	before := x.s.acked
-	err = x.s.Ack(incarnation, pos)
-	return x.s.acked != before, err
-}
-
-// Position is Source.Position, Acked is Source.Acked.
-func (x *Stepper) Position() raftlog.Pos { return x.s.Position() }
-func (x *Stepper) Acked() raftlog.Pos    { return x.s.Acked() }
+func (x *Stepper) FDE() []byte { return append([]byte(nil), x.cut.fde...) }

@@ -44,11 +44,11 @@ func TestStepper(t *testing.T) {
 	if len(one) != 1 || one[0].Meta.Start != freshStart || len(one[0].Meta.GTIDs) != 1 {
 		t.Fatalf("%+v", one)
 	}
-	if _, err := x.Ack(1, raftlog.Pos{File: 1, Off: one[0].Meta.End.Off + 1}); !errors.Is(err, ErrInvariant) {
+	if err := x.Ack(1, raftlog.Pos{File: 1, Off: one[0].Meta.End.Off + 1}); !errors.Is(err, ErrInvariant) {
 		t.Fatalf("an acknowledgement of what was never handed out: %v", err)
 	}
-	if send, err := x.Ack(1, one[0].Meta.End); err != nil || !send {
-		t.Fatal(send, err)
+	if err := x.Ack(1, one[0].Meta.End); err != nil || x.Acked() != one[0].Meta.End {
+		t.Fatal(x.Acked(), err)
 	}
 	second := e.trx()
 	two := stepped(t, x, true, second...)

@@ -38,15 +38,15 @@ func (t *Tolerance) Reset() {
 	t.has, t.last, t.waits, t.now = gtid.Set{}, gtid.GTID{}, gtid.GTID{}, gtid.GTID{}
 }
 
-// begin tells that a receiver begins that has these transactions.
-func (t *Tolerance) begin(has gtid.Set) {
+// Begin implements Gate.
+func (t *Tolerance) Begin(has gtid.Set) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.has, t.last, t.waits = has.Clone(), gtid.GTID{}, gtid.GTID{}
 }
 
-// pass is asked about each transaction as Gate.Pass is.
-func (t *Tolerance) pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{}) {
+// Pass implements Gate.
+func (t *Tolerance) Pass(trx *binlog.TrxInfo) (wait time.Duration, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch g := trx.GTID; {

@@ -44,7 +44,7 @@ func (r *replica) tend(want ...bool) {
 // passes asks for a transaction.
 func (r *replica) passes(g gtid.GTID, want bool) {
 	r.t.Helper()
-	if wait, _ := r.tol.pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: g}}); (wait <= 0) != want {
+	if wait, _ := r.tol.Pass(&binlog.TrxInfo{GTIDEvent: binlog.GTIDEvent{GTID: g}}); (wait <= 0) != want {
 		r.t.Fatalf("%s passes: %t", g, !want)
 	}
 }
@@ -57,7 +57,7 @@ func TestTolerance(t *testing.T) {
 	}
 	r := &replica{t: t, tol: NewTolerance(func(g gtid.GTID) bool { return g == at(3) })}
 	fed := gtid.SetOf(at(1)) // relayed, and not executed yet
-	r.tol.begin(fed)
+	r.tol.Begin(fed)
 	r.passes(at(2), true)
 	r.tend()
 	r.passes(at(3), false)
@@ -76,7 +76,7 @@ func TestTolerance(t *testing.T) {
 	r.passes(at(4), false)
 	r.tend()
 
-	r.tol.begin(gtid.SetOf(at(1), at(2), at(3))) // a connection that was lost
+	r.tol.Begin(gtid.SetOf(at(1), at(2), at(3))) // a connection that was lost
 	r.passes(at(4), false)
 	r.has.Add(at(3))
 	r.tend(false)
@@ -84,11 +84,11 @@ func TestTolerance(t *testing.T) {
 	r.tend()
 
 	r.has = gtid.SetOf(at(1), at(2))
-	r.tol.begin(r.has)
+	r.tol.Begin(r.has)
 	r.passes(at(3), false)
 	r.tend(true)
 	r.tol.Reset() // another mysqld, without the mode
-	r.tol.begin(r.has)
+	r.tol.Begin(r.has)
 	r.passes(at(3), false)
 	r.tend(true)
 	r.passes(at(3), true)
@@ -103,8 +103,8 @@ func TestWalkTolerantly(t *testing.T) {
 	ended := make(chan [][]byte)
 	go func() {
 		defer close(ended)
-		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, pack: true, stats: &counters{}, tolerance: r.tol},
-			gtid.Set{})
+		evs, err := walkWith(t, &dumpServer{log: s.log, serverID: 9, stats: &counters{}, gates: []Gate{r.tol},
+			tolerance: r.tol}, gtid.Set{})
 		if err != nil {
 			t.Error(err)
 		}

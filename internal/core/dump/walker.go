@@ -29,17 +29,16 @@ const (
 // goroutine at a time.
 type dumpServer struct {
 	log      Log
-	serverID uint32               // of events that stand in no log
-	version  string               // before the log tells one
-	appliers int                  // FeedConfig.Appliers
-	pack     bool                 // small transactions go as one event
-	gate     Gate                 // nil: none
+	serverID uint32 // of events that stand in no log
+	version  string // before the log tells one
+	appliers int    // FeedConfig.Appliers
+	gates    []Gate
 	void     func(gtid.GTID) bool // FeedConfig.Void
 	// tolerance is nil where every transaction goes as it is.
 	tolerance *Tolerance
 	loan      *loan // nil: a goroutine does all
 	// exact makes ROTATE events name true offsets in a source's binary log, so that a receiver may keep its position by
-	// file and offset.
+	// file and offset. Small transactions are not packed then.
 	exact bool
 	stats *counters
 	tasks *sync.WaitGroup
@@ -47,7 +46,7 @@ type dumpServer struct {
 
 // counters of what is sent.
 type counters struct {
-	next, transactions, skipped, bytes, flushes, dumps atomic.Uint64
+	next, transactions, bytes atomic.Uint64
 }
 
 // sending is what one dump is asked for.
@@ -65,7 +64,7 @@ type sending struct {
 var errComplete = errors.New("the dump is complete")
 
 // serve runs one dump. It returns when the dump is stopped, the log fails, or all was sent (errComplete).
-func (o *dumpServer) serve(d *dumping, w *packetWriter, s *sending) error {
+func (o *dumpServer) serve(w *packetWriter, s *sending) error {
 	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
 	index := uint64(0)
 	if !s.paused {
@@ -87,24 +86,18 @@ func (o *dumpServer) serve(d *dumping, w *packetWriter, s *sending) error {
 		return err
 	}
 	if s.heartbeat > 0 {
-		o.tasks.Add(1)
-		go func() {
-			defer o.tasks.Done()
-			w.beat(o.serverID, s.heartbeat)
-		}()
+		o.tasks.Go(func() { w.beat(o.serverID, s.heartbeat) })
 	}
-	o.tasks.Add(1)
-	go func() { // a receiver says nothing during a dump: what can be read is its end
-		defer o.tasks.Done()
+	o.tasks.Go(func() { // a receiver says nothing during a dump: what can be read is its end
 		var b [1]byte
-		_, _ = d.nc.Read(b[:])
-		d.stop(errGone)
-	}()
+		_, _ = w.nc.Read(b[:])
+		w.stop(errGone)
+	})
 	if s.paused {
-		<-d.ctx.Done()
-		return contextCause(d.ctx)
+		<-w.ctx.Done()
+		return context.Cause(w.ctx)
 	}
-	return k.run(d.ctx)
+	return k.run(w.ctx)
 }
 
 // walker goes through the committed log and sends the transactions that the receiver lacks.
@@ -121,6 +114,7 @@ type walker struct {
 	announced fileID
 	pending   *pending
 	begun     uint64       // offset of the transaction at hand in its source's binary log
+	first     []byte       // its GTID event; reused
 	meta      raftlog.Meta // of the entry at hand; reused
 	packed    []byte       // a transaction that was packed; reused
 	gtid      [256]byte    // a GTID event that was changed; reused
@@ -257,8 +251,9 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 			return broken(errFeed, "%v at offset %d belongs to no transaction", h.Type, off)
 		case binlog.Start:
 			start, k.begun = off, binlog.PositionOf(k.meta.Start.Off, h.LogPos)-uint64(len(ev))
+			k.first = append(k.first[:0], ev...)
 		case binlog.End:
-			if err := k.finish(ctx, e, events, start, end); err != nil {
+			if err := k.finish(ctx, e, events[start:end]); err != nil {
 				return err
 			}
 			failpoint.Hit("feed.after-trx")
@@ -275,16 +270,17 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 	return nil
 }
 
-// finish sends the transaction that ends at events[:end], unless the receiver has it.
-func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end int) error {
-	p := k.pending
+// finish sends the transaction that ends with these events of an entry, unless the receiver has it.
+func (k *walker) finish(ctx context.Context, e *Entry, events []byte) error {
+	p, id := k.pending, k.asm.Trx().GTID
 	k.pending = nil
-	if k.has.Contains(k.asm.Trx().GTID) {
-		k.o.stats.skipped.Add(1)
+	if k.has.Contains(id) {
 		return nil
 	}
-	if err := k.pass(ctx); err != nil {
-		return err
+	for _, g := range k.o.gates {
+		if err := k.hold(ctx, g); err != nil {
+			return err
+		}
 	}
 	defer k.takeWriter()()
 	if err := k.announceChange(); err != nil {
@@ -293,23 +289,25 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte, start, end
 	failpoint.Hit("feed.before-trx")
 	k.o.stats.transactions.Add(1)
 	k.o.stats.bytes.Add(k.asm.Trx().Bytes)
-	id, send := k.asm.Trx().GTID, k.send
-	tolerant := k.o.tolerance != nil && k.o.tolerance.is(id)
-	if tolerant {
+	if k.o.void != nil && k.o.void(id) {
+		void, err := binlog.AppendVoid(nil, k.first)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errFeed, err)
+		}
+		return k.send(void)
+	}
+	send := k.send
+	if k.o.tolerance != nil && k.o.tolerance.is(id) {
 		send = k.sendUnchecked
+	} else if p == nil {
+		events = k.pack(events)
 	}
-	switch {
-	case k.o.void != nil && k.o.void(id):
-		return k.sendVoid(ctx, p, events[start:])
-	case p == nil && !tolerant:
-		return k.send(k.pack(events[start:end]))
-	case p == nil:
-		return send(events[start:end])
+	if p != nil {
+		if err := k.sendChunks(ctx, p, e.Index, send); err != nil {
+			return err
+		}
 	}
-	if err := k.sendChunks(ctx, p, e.Index, send); err != nil {
-		return err
-	}
-	return send(events[:end])
+	return send(events)
 }
 
 // sendUnchecked sends checked events so that a replica applies them without foreign key checks. The GTID event before
@@ -328,51 +326,11 @@ func (k *walker) sendUnchecked(events []byte) error {
 	return nil
 }
 
-// sendVoid sends an empty transaction in place of the one at hand, which begins in the entry of p or, if p is nil, with
-// events.
-func (k *walker) sendVoid(ctx context.Context, p *pending, events []byte) error {
-	if p != nil {
-		entries, err := k.o.log.Read(ctx, p.index, p.index, readBytes)
-		if err != nil {
-			return fmt.Errorf("read entry %d again: %w", p.index, err)
-		}
-		if len(entries) == 0 {
-			return broken(errFeed, "entry %d is gone while it is sent", p.index)
-		}
-		var m raftlog.Meta
-		if events, err = m.Decode(entries[0].Data); err != nil {
-			return fmt.Errorf("%w: entry %d: %w", errFeed, p.index, err)
-		}
-		events = events[p.offset:]
-	}
-	_, first, _, err := binlog.Cut(events)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errFeed, err)
-	}
-	void, err := binlog.AppendVoid(nil, first)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errFeed, err)
-	}
-	return k.send(void)
-}
-
-// pass returns when gate and tolerance let the transaction at hand pass.
-func (k *walker) pass(ctx context.Context) error {
-	if g := k.o.gate; g != nil {
-		if err := k.hold(ctx, g.Pass); err != nil {
-			return err
-		}
-	}
-	if t := k.o.tolerance; t != nil {
-		return k.hold(ctx, t.pass)
-	}
-	return nil
-}
-
-// hold returns when the transaction at hand may pass. What goes before it is on its way to the receiver meanwhile.
-func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Duration, <-chan struct{})) error {
+// hold returns when a gate lets the transaction at hand pass. What goes before it is on its way to the receiver
+// meanwhile.
+func (k *walker) hold(ctx context.Context, g Gate) error {
 	for {
-		wait, changed := pass(k.asm.Trx())
+		wait, changed := g.Pass(k.asm.Trx())
 		if wait <= 0 {
 			return nil
 		}
@@ -390,7 +348,7 @@ func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Dura
 		}
 		timer.Stop()
 		if ctx.Err() != nil {
-			return fmt.Errorf("hold back %s: %w", k.asm.Trx().GTID, contextCause(ctx))
+			return fmt.Errorf("hold back %s: %w", k.asm.Trx().GTID, context.Cause(ctx))
 		}
 	}
 }
@@ -398,7 +356,7 @@ func (k *walker) hold(ctx context.Context, pass func(*binlog.TrxInfo) (time.Dura
 // pack makes two events of a small transaction's, if it may: the receiver's threads and its relay log have a cost for
 // each. What cannot be packed is given back as it is.
 func (k *walker) pack(events []byte) []byte {
-	if !k.o.pack || k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
+	if k.o.exact || k.asm.Trx().Kind != binlog.RowsXID || len(events) > packBelow {
 		return events
 	}
 	packed, ok, err := binlog.AppendPacked(k.packed[:0], events)

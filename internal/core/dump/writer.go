@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -15,20 +16,21 @@ import (
 )
 
 const (
-	// writeBufferBytes is sent in one write; an event of directBytes or more goes to the socket without a copy.
+	// writeBufferBytes is sent in one write; directBytes or more of an event go to the socket without a copy.
 	writeBufferBytes = 128 << 10
 	directBytes      = 32 << 10
 	// writeLimit bounds one write: a receiver may hold us back for long, while its relay log is full.
 	writeLimit = 10 * time.Minute
 )
 
-// packetWriter sends events as packets of a dump: sequence, 00, event. A goroutine of its own adds heartbeats when
-// nothing is sent; it and the dump exclude each other by mu, which is held over a whole transaction.
+// packetWriter is a dump under way: it sends events as packets, sequence, 00, event. A goroutine of its own adds
+// heartbeats when nothing is sent; it and the dump exclude each other by mu, which is held over a whole transaction.
 type packetWriter struct {
-	d       *dumping
-	flushes *atomic.Uint64
-	buf     []byte
-	gather  bool // nothing is written before tryFlush; what is gathered has room
+	ctx    context.Context // ends with the dump
+	cancel context.CancelCauseFunc
+	nc     net.Conn
+	buf    []byte
+	gather bool // nothing is written before tryFlush
 	place
 
 	longHB bool // the receiver takes heartbeats of version 2
@@ -49,8 +51,16 @@ type place struct {
 	plain bool // the next ROTATE goes without a checksum
 }
 
-func newPacketWriter(d *dumping, flushes *atomic.Uint64, seq byte) *packetWriter {
-	return &packetWriter{d: d, flushes: flushes, place: place{seq: seq}, buf: make([]byte, 0, writeBufferBytes)}
+func newPacketWriter(ctx context.Context, nc net.Conn, seq byte) *packetWriter {
+	w := &packetWriter{nc: nc, place: place{seq: seq}, buf: make([]byte, 0, writeBufferBytes)}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	return w
+}
+
+// stop ends the dump from any goroutine.
+func (w *packetWriter) stop(cause error) {
+	w.cancel(cause)
+	_ = w.nc.Close()
 }
 
 // rotate announces a file and the offset from which on the receiver counts. Until the first FORMAT_DESCRIPTION event a
@@ -72,58 +82,40 @@ func (w *packetWriter) event(ev []byte) error {
 	return w.packet(ev)
 }
 
-// packet buffers one event, whole.
+// packet sends a status byte and an event as one packet, or several. A large event is not copied into the buffer.
 func (w *packetWriter) packet(ev []byte) error {
-	const head = mysqlwire.HeaderLen + statusLen
-	if len(ev) >= directBytes && !w.gather {
-		return w.direct(ev)
-	}
-	if len(w.buf)+head+len(ev) > cap(w.buf) {
-		if w.gather {
-			return broken(errFeed, "%d bytes do not fit the buffer of the loop's turn", len(ev))
-		}
-		if err := w.flush(); err != nil {
-			return err
-		}
-	}
-	n := len(w.buf)
-	w.buf = w.buf[:n+head]
-	w.header(w.buf[n:], statusLen+len(ev))
-	w.buf[n+mysqlwire.HeaderLen] = 0
-	w.buf = append(w.buf, ev...)
-	return nil
-}
-
-func (w *packetWriter) header(b []byte, length int) {
-	mysqlwire.PutHeader(b, length, w.seq)
-	w.seq++
-}
-
-// direct sends what is buffered and then a large event in one system call per packet. The payload, status byte and
-// event, is cut at 0xFFFFFF.
-func (w *packetWriter) direct(ev []byte) error {
-	first := true
-	for more := true; more; first = false {
-		status := 0
-		if first {
-			status = statusLen
-		}
+	for status := statusLen; ; status = 0 {
 		n := min(len(ev), mysqlwire.MaxPayload-status)
-		more = status+n == mysqlwire.MaxPayload
-		var head [mysqlwire.HeaderLen + statusLen]byte
-		w.header(head[:], status+n)
-		if len(w.buf)+len(head) > cap(w.buf) {
+		direct := n >= directBytes && !w.gather
+		size := mysqlwire.HeaderLen + status
+		if !direct {
+			size += n
+		}
+		if len(w.buf)+size > cap(w.buf) && !w.gather {
 			if err := w.flush(); err != nil {
 				return err
 			}
 		}
-		w.buf = append(w.buf, head[:mysqlwire.HeaderLen+status]...)
-		if err := w.send(net.Buffers{w.buf, ev[:n]}); err != nil {
+		w.header(status + n)
+		w.buf = append(w.buf, make([]byte, status)...)
+		if !direct {
+			w.buf = append(w.buf, ev[:n]...)
+		} else if err := w.flush(); err != nil {
+			return err
+		} else if err := w.write(ev[:n]); err != nil {
 			return err
 		}
-		w.buf, ev = w.buf[:0], ev[n:]
+		if ev = ev[n:]; status+n < mysqlwire.MaxPayload {
+			return nil
+		}
 	}
-	return nil
+}
+
+func (w *packetWriter) header(length int) {
+	var head [mysqlwire.HeaderLen]byte
+	mysqlwire.PutHeader(head[:], length, w.seq)
+	w.buf = append(w.buf, head[:]...)
+	w.seq++
 }
 
 // flush sends what is buffered.
@@ -131,21 +123,27 @@ func (w *packetWriter) flush() error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	w.touched.Store(true)
-	w.flushes.Add(1)
-	if err := w.d.nc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
-		return fmt.Errorf("limit write to the receiver: %w", err)
-	}
-	if _, err := w.d.nc.Write(w.buf); err != nil {
-		return fmt.Errorf("write to the receiver: %w", err)
+	if err := w.write(w.buf); err != nil {
+		return err
 	}
 	w.buf = w.buf[:0]
 	return nil
 }
 
+func (w *packetWriter) write(b []byte) error {
+	w.touched.Store(true)
+	if err := w.nc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
+		return fmt.Errorf("limit write to the receiver: %w", err)
+	}
+	if _, err := w.nc.Write(b); err != nil {
+		return fmt.Errorf("write to the receiver: %w", err)
+	}
+	return nil
+}
+
 // tryFlush sends what the socket takes at once; done is false when something is left in the buffer.
 func (w *packetWriter) tryFlush() (done bool, err error) {
-	nc, ok := w.d.nc.(*nbio.Conn)
+	nc, ok := w.nc.(*nbio.Conn)
 	if !ok {
 		return true, w.flush() // a connection of tests
 	}
@@ -153,25 +151,12 @@ func (w *packetWriter) tryFlush() (done bool, err error) {
 		return true, nil
 	}
 	w.touched.Store(true)
-	w.flushes.Add(1)
 	n, err := nc.TryWrite(w.buf)
 	if err != nil {
 		return false, fmt.Errorf("write to the receiver: %w", err)
 	}
 	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
 	return len(w.buf) == 0, nil
-}
-
-func (w *packetWriter) send(parts net.Buffers) error {
-	w.touched.Store(true)
-	w.flushes.Add(1)
-	if err := w.d.nc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {
-		return fmt.Errorf("limit write to the receiver: %w", err)
-	}
-	if _, err := parts.WriteTo(w.d.nc); err != nil {
-		return fmt.Errorf("write to the receiver: %w", err)
-	}
-	return nil
 }
 
 // fail sends an ERR packet in the place of an event.
@@ -184,9 +169,8 @@ func (w *packetWriter) fail(cause error) error {
 func (w *packetWriter) last(payload []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var head [mysqlwire.HeaderLen]byte
-	w.header(head[:], len(payload))
-	w.buf = append(append(w.buf, head[:]...), payload...)
+	w.header(len(payload))
+	w.buf = append(w.buf, payload...)
 	return w.flush()
 }
 
@@ -198,7 +182,7 @@ func (w *packetWriter) beat(serverID uint32, period time.Duration) {
 	silent := 0
 	for {
 		select {
-		case <-w.d.ctx.Done():
+		case <-w.ctx.Done():
 			return
 		case <-tick.C:
 		}
@@ -211,7 +195,7 @@ func (w *packetWriter) beat(serverID uint32, period time.Duration) {
 		err := w.heartbeat(serverID)
 		w.mu.Unlock()
 		if err != nil {
-			w.d.stop(err)
+			w.stop(err)
 			return
 		}
 		w.touched.Store(false)
