@@ -286,7 +286,7 @@ func (n *Node) newSource(l *lifecycle.Life) *dump.Source {
 			return d.DialContext(ctx, "unix", sock)
 		},
 		User: mc.Repl.User, Password: mc.Repl.Password, Node: uint16(n.id.ID), Incarnation: l.Incarnation,
-		ServerUUID: l.UUID, ReplicaServerID: sourceServerID, HeartbeatPeriod: time.Second,
+		ServerUUID: l.UUID, ReplicaServerID: sourceServerID,
 		ChunkBytes: int(n.cfg.Raft.ChunkSize), Loop: n.engine, Logger: n.log,
 	})
 }

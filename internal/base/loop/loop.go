@@ -62,19 +62,18 @@ const (
 func New(patience time.Duration) (*Loop, error) {
 	l := &Loop{patience: patience, watches: map[int32]*Watch{}, stop: make(chan struct{})}
 	var err error
-	if l.poller, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+	if l.poller, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
+		err = l.bed.open(l.poller)
 	}
-	if err := l.bed.open(l.poller); err != nil {
-		l.close()
-		return nil, err
+	if err == nil {
+		l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
-	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+	if err == nil {
 		err = addUnread(l.poller, l.bell)
 	}
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("a bell for the loop: %w", err)
+		return nil, fmt.Errorf("make a loop: %w", err)
 	}
 	return l, nil
 }

@@ -7,27 +7,19 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"trireme/internal/base/nbio"
 )
 
 // bed is an epoll instance that the runtime's poller watches. It watches the loop's only while the loop is parked: else
 // each event would wake a thread of the runtime as well.
 type bed struct {
-	file  *os.File
-	fd    int
-	raw   syscall.RawConn
+	nbio.Poller
 	alarm int // a timerfd in the loop's epoll. A deadline of the runtime would wake another thread each time it is set
 }
 
 func (b *bed) open(poller int) (err error) {
-	if b.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(b.fd, true); err != nil { // so that the runtime's poller takes it
-		_ = unix.Close(b.fd)
-		return os.NewSyscallError("fcntl", err)
-	}
-	b.file = os.NewFile(uintptr(b.fd), "epoll")
-	if b.raw, err = b.file.SyscallConn(); err != nil {
+	if b.Poller, err = nbio.NewPoller(); err != nil {
 		return err
 	}
 	if b.alarm, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK); err != nil {
@@ -43,8 +35,8 @@ func addUnread(poller, fd int) error {
 }
 
 func (b *bed) close() {
-	if b.file != nil {
-		_ = b.file.Close()
+	if b.File != nil {
+		_ = b.File.Close()
 	}
 	if b.alarm > 0 {
 		_ = unix.Close(b.alarm)
@@ -54,7 +46,7 @@ func (b *bed) close() {
 // watch adds poller or removes it, without telling the scheduler: the call does not wait.
 func (b *bed) watch(op, poller int) {
 	e := unix.EpollEvent{Events: unix.EPOLLIN}
-	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(b.fd), uintptr(op), uintptr(poller),
+	_, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(b.FD), uintptr(op), uintptr(poller),
 		uintptr(unsafe.Pointer(&e)), 0, 0)
 	if errno != 0 {
 		panic("loop: " + os.NewSyscallError("epoll_ctl", errno).Error()) // a bug: both are ours
@@ -75,7 +67,7 @@ func (b *bed) setAlarm(d time.Duration) {
 func (l *Loop) park(timeout time.Duration) (n int) {
 	l.bed.setAlarm(timeout)
 	l.bed.watch(unix.EPOLL_CTL_ADD, l.poller)
-	_ = l.bed.raw.Read(func(uintptr) bool { // an error is the end of the file
+	_ = l.bed.Raw.Read(func(uintptr) bool { // an error is the end of the file
 		n = l.epoll(0)
 		return n > 0
 	})

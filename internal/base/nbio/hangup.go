@@ -1,6 +1,7 @@
 package nbio
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -10,7 +11,7 @@ import (
 // connection. One goroutine waits for all of them, on a poller of its own that the runtime's poller watches: a thousand
 // idle connections cost no thousand goroutines.
 type Hangups struct {
-	poller *os.File
+	poller Poller
 	mu     sync.Mutex
 	last   uint64
 	calls  map[uint64]func()
@@ -21,15 +22,11 @@ const hangupEvents = syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
 
 // NewHangups makes one; Run has to be called.
 func NewHangups() (*Hangups, error) {
-	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	p, err := NewPoller()
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+		return nil, err
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that the runtime's poller takes it
-		_ = syscall.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return &Hangups{poller: os.NewFile(uintptr(fd), "epoll"), calls: map[uint64]func(){}}, nil
+	return &Hangups{poller: p, calls: map[uint64]func(){}}, nil
 }
 
 // Watch has f called, on Run's goroutine, once c's other side has ended, at once if it has already. f must not wait for
@@ -41,34 +38,18 @@ func (h *Hangups) Watch(c *Conn, f func()) (forget func(), err error) {
 	h.calls[id] = f
 	h.mu.Unlock()
 	event := syscall.EpollEvent{Events: hangupEvents, Fd: int32(id), Pad: int32(id >> 32)}
-	err = h.control(func(poller uintptr) error {
-		var failed error
-		err := c.raw.Control(func(fd uintptr) {
-			failed = syscall.EpollCtl(int(poller), syscall.EPOLL_CTL_ADD, int(fd), &event)
+	var inner, failed error
+	outer := h.poller.Raw.Control(func(poller uintptr) {
+		inner = c.raw.Control(func(fd uintptr) {
+			failed = os.NewSyscallError("epoll_ctl", syscall.EpollCtl(int(poller), syscall.EPOLL_CTL_ADD, int(fd), &event))
 		})
-		if err == nil {
-			err = os.NewSyscallError("epoll_ctl", failed)
-		}
-		return err
 	})
+	err = errors.Join(outer, inner, failed)
 	if err != nil {
 		h.take(id)
 		return nil, err
 	}
 	return func() { h.take(id) }, nil // the kernel forgets a socket that is closed
-}
-
-// control calls f with the poller's descriptor.
-func (h *Hangups) control(f func(poller uintptr) error) error {
-	raw, err := h.poller.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = f(fd) }); err != nil {
-		return err
-	}
-	return failed
 }
 
 // take removes what was to be called.
@@ -82,15 +63,11 @@ func (h *Hangups) take(id uint64) func() {
 
 // Run makes the calls until Close, which is no error.
 func (h *Hangups) Run() error {
-	raw, err := h.poller.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var events [64]syscall.EpollEvent
 	for {
 		n := 0
 		var failed error
-		err := raw.Read(func(fd uintptr) bool {
+		err := h.poller.Raw.Read(func(fd uintptr) bool {
 			n, failed = syscall.EpollWait(int(fd), events[:], 0)
 			return n > 0 || failed != nil && failed != syscall.EINTR
 		})

@@ -141,18 +141,14 @@ func (c *Conn) Ended() bool {
 // f must not wait.
 func (c *Conn) ReadBy(f func(fd uintptr) (done bool)) error { return c.raw.Read(f) }
 
-// Read is read(2) of a socket that does not block.
-func Read(fd uintptr, p []byte) (int, error) {
-	a := attempt{buf: p[:min(len(p), largest)]}
-	if a.call(fd); a.err != 0 {
-		return 0, a.err
-	}
-	return a.n, nil
-}
+// Read is read(2) of a socket that does not block, at most 64 KiB.
+func Read(fd uintptr, p []byte) (int, error) { return once(fd, attempt{buf: p}) }
 
 // Write is write(2) of a socket that does not block, at most 64 KiB.
-func Write(fd uintptr, p []byte) (int, error) {
-	a := attempt{buf: p[:min(len(p), largest)], kind: writing}
+func Write(fd uintptr, p []byte) (int, error) { return once(fd, attempt{buf: p, kind: writing}) }
+
+func once(fd uintptr, a attempt) (int, error) {
+	a.buf = a.buf[:min(len(a.buf), largest)]
 	if a.call(fd); a.err != 0 {
 		return 0, a.err
 	}

@@ -51,7 +51,7 @@ func (s *Source) send(w *wire) {
 	for !w.failed && (len(w.rest) > 0 || w.told != s.acked) {
 		if len(w.rest) == 0 {
 			w.told = s.acked
-			w.packet = ackPacket(w.packet[:0], &s.cfg, w.told)
+			w.packet = ackPacket(w.packet[:0], w.told)
 			w.rest = w.packet
 		}
 		n, err := w.sock.Write(w.rest)

@@ -138,7 +138,7 @@ func fakeReceiver(t testing.TB, f *Feed, set gtid.Set) *mysqlwire.Client {
 
 // dumpArgument encodes what parseDumpRequest reads.
 func dumpArgument(serverID uint32, set gtid.Set) []byte {
-	_, b := wideDumpCommand(&SourceConfig{LogName: "x", ReplicaServerID: serverID}, raftlog.Pos{File: 1, Off: 4})
+	_, b := wideDumpCommand(&SourceConfig{ReplicaServerID: serverID}, raftlog.Pos{File: 1, Off: 4})
 	b = b[:len(b)-4-8] // the empty set
 	encoded := set.AppendBinary(nil)
 	b = append(b, byte(len(encoded)), byte(len(encoded)>>8), byte(len(encoded)>>16), byte(len(encoded)>>24))

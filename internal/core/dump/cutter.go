@@ -47,9 +47,8 @@ type cutter struct {
 
 // cutterConfig is what does not change during an incarnation.
 type cutterConfig struct {
-	uuid    gtid.UUID
-	logName string // of binary log files, without directory and number
-	fde     []byte // of the incarnation, as normalFDE makes it; nil until the first one is seen
+	uuid gtid.UUID
+	fde  []byte // of the incarnation, as normalFDE makes it; nil until the first one is seen
 }
 
 // add takes the next event, whole.
@@ -140,7 +139,7 @@ func (c *cutter) addArtificial(cfg *cutterConfig, h binlog.Header, event []byte)
 	if err != nil {
 		return drop, err
 	}
-	file, err := cfg.fileNumber(string(rotate.File))
+	file, err := fileNumber(string(rotate.File))
 	if err != nil {
 		return drop, err
 	}
@@ -220,6 +219,9 @@ func (cfg *cutterConfig) checkFDE(event []byte) error {
 	return nil
 }
 
+// logName is the base name of mysqld's binary log files, which Trireme sets.
+const logName = "binlog"
+
 // appendFileName and fileNumber convert between a number and the name that mysqld gives the file.
 func appendFileName(dst []byte, base string, number uint32) []byte {
 	dst = append(append(dst, base...), '.')
@@ -229,12 +231,12 @@ func appendFileName(dst []byte, base string, number uint32) []byte {
 	return strconv.AppendUint(dst, uint64(number), 10)
 }
 
-func (cfg *cutterConfig) fileNumber(name string) (uint32, error) {
+func fileNumber(name string) (uint32, error) {
 	name = name[strings.LastIndexByte(name, '/')+1:]
-	digits, ok := strings.CutPrefix(name, cfg.logName+".")
+	digits, ok := strings.CutPrefix(name, logName+".")
 	number, err := strconv.ParseUint(digits, 10, 32)
 	if !ok || err != nil || number == 0 {
-		return 0, invariant("binary log file is named %q, expected %s.NNNNNN", name, cfg.logName)
+		return 0, invariant("binary log file is named %q, expected %s.NNNNNN", name, logName)
 	}
 	return uint32(number), nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"trireme/internal/base/rule"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/mysqlwire"
 )
 
 // The errors of this package.
@@ -30,6 +31,11 @@ var (
 	// ErrPurged: a receiver needs entries that the log no longer has. It is raftlog's, for Log implementations.
 	ErrPurged = raftlog.ErrPurged
 )
+
+// fatalDump ends a receiver permanently: error 1236 makes it stop and not come back by itself.
+func fatalDump(message string) *mysqlwire.ServerError {
+	return &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000", Message: message}
+}
 
 func invariant(format string, args ...any) error { return broken(ErrInvariant, format, args...) }
 

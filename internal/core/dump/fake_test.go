@@ -166,7 +166,7 @@ func fakeSession(nc net.Conn, serve func(nc net.Conn, e *events)) {
 			}
 			continue
 		}
-		file, _ := (&cutterConfig{logName: "binlog"}).fileNumber(string(argument[10:]))
+		file, _ := fileNumber(string(argument[10:]))
 		raw, _, err := s.Detach()
 		if err != nil {
 			return

@@ -159,7 +159,7 @@ func walkAll(t testing.TB, log *memLog, set gtid.Set) ([][]byte, error) {
 func walkWith(t testing.TB, o *dumpServer, set gtid.Set) ([][]byte, error) {
 	out, log := &sink{}, o.log.(*memLog)
 	w := newPacketWriter(t.Context(), out, 1)
-	k := &walker{o: o, w: w, has: set, next: log.first}
+	k := &walker{o: o, w: w, sending: &sending{has: set}, next: log.first}
 	var err error
 	for k.next <= log.committed && err == nil {
 		entries, _ := log.Read(w.ctx, k.next, log.committed, readBytes)

@@ -147,8 +147,7 @@ func (r refusal) Unwrap() []error { return []error{r.ServerError, r.cause} }
 
 // fatal refuses permanently: a replica stops and does not come back by itself. cause may be nil.
 func fatal(cause error, format string, args ...any) error {
-	return refusal{&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
-		Message: fmt.Sprintf(format, args...)}, cause}
+	return refusal{fatalDump(fmt.Sprintf(format, args...)), cause}
 }
 
 // Serve answers a consumer's dump command until one of both ends it, and closes the connection.
@@ -300,16 +299,11 @@ func (p *Publisher) place(ctx context.Context, log PublishedLog, r *wanted, s *s
 		}
 		s.until = log.Committed()
 	}
-	find := func() error { s.has = r.set; return p.judge(log, r.set) }
-	if r.byPosition {
-		find = func() error { return p.locate(log, r, s) }
-	}
-	err := find()
+	err := p.locate(log, r, s)
 	if errors.Is(err, errFuture) { // as far as this node knows, which may lag
-		if err := p.agree(ctx, log); err != nil {
-			return err
+		if err = p.agree(ctx, log); err == nil {
+			err = p.locate(log, r, s)
 		}
-		err = find()
 	}
 	if err != nil {
 		return err
@@ -383,8 +377,13 @@ func (p *Publisher) Known(ctx context.Context, executed gtid.Set) (gtid.Set, err
 	return executed.Subtract(p.ahead(log, executed)), nil
 }
 
-// locate turns a file and an offset in it, as this stream names them, into the set of what lies in front of them.
+// locate finds the set of what a consumer has: it names it, or a file and an offset in it, as this stream names them,
+// in front of which all of it lies.
 func (p *Publisher) locate(log PublishedLog, r *wanted, s *sending) error {
+	if !r.byPosition {
+		s.has = r.set
+		return p.judge(log, r.set)
+	}
 	if r.pos < uint32(firstOffset) {
 		return fatal(nil, "Client requested source to start replication from position < 4")
 	}

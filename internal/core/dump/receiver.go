@@ -55,10 +55,9 @@ func (r *receiver) run() error {
 	}
 }
 
-// refuse ends a receiver permanently: error 1236 makes it stop and not come back by itself.
+// refuse ends a receiver permanently.
 func (r *receiver) refuse(cause error) error {
-	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
-		Message: cause.Error()})
+	return r.s.WriteERR(fatalDump(cause.Error()))
 }
 
 // dump serves COM_BINLOG_DUMP_GTID.
@@ -129,29 +128,27 @@ func parseDumpRequest(b []byte) (dumpRequest, error) {
 // query answers what a receiver asks before its dump (get_master_version_and_clock in sql/rpl_replica.cc).
 func (r *receiver) query(sql string) error {
 	q := strings.ToUpper(strings.TrimSpace(sql))
-	switch {
-	case strings.HasPrefix(q, "SET "):
+	if strings.HasPrefix(q, "SET ") {
 		return r.set(q)
-	case q == "SELECT UNIX_TIMESTAMP()":
-		return r.answer("UNIX_TIMESTAMP()", strconv.FormatInt(time.Now().Unix(), 10))
-	case q == "SELECT @@GLOBAL.SERVER_ID":
-		return r.answer("@@GLOBAL.SERVER_ID", strconv.FormatUint(uint64(r.f.cfg.ServerID), 10))
-	case q == "SELECT @@GLOBAL.SERVER_UUID":
-		return r.answer("@@GLOBAL.SERVER_UUID", r.f.cfg.ServerUUID.String())
-	case q == "SELECT @@GLOBAL.GTID_MODE":
-		return r.answer("@@GLOBAL.GTID_MODE", "ON")
-	case q == "SELECT @SOURCE_BINLOG_CHECKSUM", q == "SELECT @MASTER_BINLOG_CHECKSUM":
-		return r.answer("@source_binlog_checksum", "CRC32")
-	case strings.HasPrefix(q, "SELECT @@GLOBAL.RPL_SEMI_SYNC"):
-		return r.answer("@@GLOBAL.rpl_semi_sync", "0")
+	}
+	what, asked := strings.CutPrefix(q, "SELECT ")
+	answer, known := map[string]string{
+		"UNIX_TIMESTAMP()":        strconv.FormatInt(time.Now().Unix(), 10),
+		"@@GLOBAL.SERVER_ID":      strconv.FormatUint(uint64(r.f.cfg.ServerID), 10),
+		"@@GLOBAL.SERVER_UUID":    r.f.cfg.ServerUUID.String(),
+		"@@GLOBAL.GTID_MODE":      "ON",
+		"@SOURCE_BINLOG_CHECKSUM": "CRC32",
+		"@MASTER_BINLOG_CHECKSUM": "CRC32",
+	}[what]
+	if strings.HasPrefix(what, "@@GLOBAL.RPL_SEMI_SYNC") {
+		answer, known = "0", true
+	}
+	if asked && known {
+		return r.s.WriteRow(what, mysqlwire.Value{Text: answer})
 	}
 	r.f.cfg.Logger.Warn("feed does not know a receiver's question", "sql", clip(sql))
 	return r.s.WriteERR(&mysqlwire.ServerError{Code: mysqlwire.CodeNotSupported, State: "42000",
 		Message: "not served here: " + clip(sql)})
-}
-
-func (r *receiver) answer(column, value string) error {
-	return r.s.WriteRow(column, mysqlwire.Value{Text: value})
 }
 
 // minHeartbeat keeps a receiver's setting of less from keeping us busy.

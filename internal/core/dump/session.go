@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"time"
 
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
@@ -16,6 +17,9 @@ import (
 // maxTimeoutSeconds is the largest that mysqld takes. As wait_timeout it keeps an idle session open, as
 // net_write_timeout a dump whose reader holds it back because the cluster has no quorum.
 const maxTimeoutSeconds = 31536000
+
+// heartbeatPeriod is that of an idle stream.
+const heartbeatPeriod = time.Second
 
 // openSession logs in and says everything up to the dump command, as a semi-sync replica. The replica's user variables
 // have had two names: the server looks for either (sql/rpl_binlog_sender.cc), so both are set.
@@ -33,13 +37,13 @@ func (s *Source) openSession(ctx context.Context) (*mysqlwire.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	heartbeat := s.cfg.HeartbeatPeriod.Nanoseconds()
 	replica := s.replicaUUID()
 	for _, statement := range []string{
 		fmt.Sprintf("SET SESSION wait_timeout=%d, SESSION net_write_timeout=%d", maxTimeoutSeconds, maxTimeoutSeconds),
 		"SET @rpl_semi_sync_replica=1, @rpl_semi_sync_slave=1",
 		"SET @source_binlog_checksum='CRC32', @master_binlog_checksum='CRC32'",
-		fmt.Sprintf("SET @source_heartbeat_period=%d, @master_heartbeat_period=%d", heartbeat, heartbeat),
+		fmt.Sprintf("SET @source_heartbeat_period=%d, @master_heartbeat_period=%d", heartbeatPeriod.Nanoseconds(),
+			heartbeatPeriod.Nanoseconds()),
 		fmt.Sprintf("SET @replica_uuid='%s', @slave_uuid='%s'", replica, replica),
 	} {
 		if _, err := client.Exec(ctx, statement); err != nil {
@@ -82,11 +86,11 @@ func dumpCommand(cfg *SourceConfig, pos raftlog.Pos) (byte, []byte) {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(pos.Off))
 	b = append(b, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, cfg.ReplicaServerID)
-	return mysqlwire.ComBinlogDump, cfg.appendFileName(b, pos.File)
+	return mysqlwire.ComBinlogDump, appendFileName(b, logName, pos.File)
 }
 
 func wideDumpCommand(cfg *SourceConfig, pos raftlog.Pos) (byte, []byte) {
-	name := cfg.appendFileName(nil, pos.File)
+	name := appendFileName(nil, logName, pos.File)
 	b := []byte{0, 0}
 	b = binary.LittleEndian.AppendUint32(b, cfg.ReplicaServerID)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(name)))
@@ -98,10 +102,10 @@ func wideDumpCommand(cfg *SourceConfig, pos raftlog.Pos) (byte, []byte) {
 }
 
 // ackPacket encodes a semi-sync ACK: sequence 0, EF, position u64, file name.
-func ackPacket(dst []byte, cfg *SourceConfig, pos raftlog.Pos) []byte {
+func ackPacket(dst []byte, pos raftlog.Pos) []byte {
 	dst = append(dst, 0, 0, 0, 0, semiSyncMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, pos.Off)
-	dst = cfg.appendFileName(dst, pos.File)
+	dst = appendFileName(dst, logName, pos.File)
 	mysqlwire.PutHeader(dst, len(dst)-mysqlwire.HeaderLen, 0)
 	return dst
 }

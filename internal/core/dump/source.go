@@ -25,13 +25,9 @@ type SourceConfig struct {
 	Node        uint16
 	Incarnation uint64
 	ServerUUID  gtid.UUID
-	// LogName is the base name of mysqld's binary log files; "binlog" by default.
-	LogName string
 	// ReplicaServerID is what we call ourselves; it must differ from the server_id of every mysqld.
 	ReplicaServerID uint32
 
-	// HeartbeatPeriod of an idle stream; 100 ms by default.
-	HeartbeatPeriod time.Duration
 	// SilenceLimit is how long the stream may bring nothing, heartbeats included, before the connection counts as
 	// lost; 10 s by default.
 	SilenceLimit time.Duration
@@ -89,7 +85,7 @@ type Source struct {
 // NewSource makes a Source; nothing is connected yet.
 func NewSource(cfg SourceConfig) *Source {
 	cfg.setDefaults()
-	s := &Source{cfg: cfg, cut: cutterConfig{uuid: cfg.ServerUUID, logName: cfg.LogName}}
+	s := &Source{cfg: cfg, cut: cutterConfig{uuid: cfg.ServerUUID}}
 	s.pool = newSessionPool(s.openSession, cfg.Logger)
 	return s
 }
@@ -98,8 +94,6 @@ func NewSource(cfg SourceConfig) *Source {
 const streamSlackBytes = 128 << 10
 
 func (cfg *SourceConfig) setDefaults() {
-	setDefault(&cfg.LogName, "binlog")
-	setDefault(&cfg.HeartbeatPeriod, 100*time.Millisecond)
 	setDefault(&cfg.SilenceLimit, 10*time.Second)
 	setDefault(&cfg.LoginLimit, time.Minute)
 	setDefault(&cfg.ReconnectLimit, 10*time.Second)
@@ -112,10 +106,6 @@ func setDefault[T comparable](v *T, value T) {
 	if *v == zero {
 		*v = value
 	}
-}
-
-func (cfg *SourceConfig) appendFileName(dst []byte, number uint32) []byte {
-	return appendFileName(dst, cfg.LogName, number)
 }
 
 // Prepare opens the two sessions that Attach and a later reconnect use, and from then on keeps a spare: a login hangs

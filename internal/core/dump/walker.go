@@ -77,7 +77,7 @@ func (o *dumpServer) serve(w *packetWriter, s *sending) error {
 			fde = inForce
 		}
 	}
-	k := &walker{o: o, w: w, has: s.has, next: index, until: s.until, fde: fde}
+	k := &walker{o: o, w: w, sending: s, next: index, fde: fde}
 	w.plain = s.plain
 	if err := k.announce(s.from, max(s.offset, firstOffset)); err != nil {
 		return err
@@ -102,11 +102,10 @@ func (o *dumpServer) serve(w *packetWriter, s *sending) error {
 
 // walker goes through the committed log and sends the transactions that the receiver lacks.
 type walker struct {
-	o     *dumpServer
-	w     *packetWriter
-	has   gtid.Set
-	next  uint64 // index
-	until uint64 // the last one; 0: no limit
+	o *dumpServer
+	w *packetWriter
+	*sending
+	next uint64 // index
 
 	fde []byte // in force, from the newest barrier
 	asm binlog.Assembler
@@ -162,19 +161,27 @@ func (k *walker) run(ctx context.Context) error {
 			}
 			continue
 		}
-		entries, err := k.o.log.Read(ctx, k.next, committed, readBytes)
-		if err != nil {
-			return fmt.Errorf("read entry %d: %w", k.next, err)
-		}
-		if len(entries) == 0 {
-			return broken(errFeed, "entry %d is committed and not in the log", k.next)
-		}
-		for i := range entries {
-			if err := k.entry(ctx, &entries[i]); err != nil {
-				return fmt.Errorf("entry %d: %w", entries[i].Index, err)
-			}
+		if err := k.read(ctx, k.next, committed, func(e *Entry) error { return k.entry(ctx, e) }); err != nil {
+			return err
 		}
 	}
+}
+
+// read calls f with the entries from index from on that one look at the log gives.
+func (k *walker) read(ctx context.Context, from, to uint64, f func(*Entry) error) error {
+	entries, err := k.o.log.Read(ctx, from, to, readBytes)
+	if err != nil {
+		return fmt.Errorf("read entry %d: %w", from, err)
+	}
+	if len(entries) == 0 {
+		return broken(errFeed, "entry %d is committed and not in the log", from)
+	}
+	for i := range entries {
+		if err := f(&entries[i]); err != nil {
+			return fmt.Errorf("entry %d: %w", entries[i].Index, err)
+		}
+	}
+	return nil
 }
 
 func (k *walker) flush() error {
@@ -390,35 +397,27 @@ func (k *walker) send(events []byte) error {
 func (k *walker) sendChunks(ctx context.Context, p *pending, last uint64, send func(events []byte) error) error {
 	var m raftlog.Meta
 	for next := p.index; next < last; {
-		entries, err := k.o.log.Read(ctx, next, last-1, readBytes)
-		if err != nil {
-			return fmt.Errorf("read entry %d again: %w", next, err)
-		}
-		if len(entries) == 0 {
-			return broken(errFeed, "entry %d is gone while it is sent", next)
-		}
-		for i := range entries {
-			e := &entries[i]
+		err := k.read(ctx, next, last-1, func(e *Entry) error {
 			if e.Index != next {
 				return broken(errFeed, "the log gave entry %d for %d", e.Index, next)
 			}
-			next++
-			if len(e.Data) == 0 {
-				continue
+			if next++; len(e.Data) == 0 {
+				return nil
 			}
 			events, err := m.Decode(e.Data)
 			if err != nil {
-				return fmt.Errorf("%w: entry %d: %w", errFeed, e.Index, err)
+				return fmt.Errorf("%w: %w", errFeed, err)
 			}
 			if m.Kind != raftlog.Trx {
-				continue
+				return nil
 			}
 			if e.Index == p.index {
 				events = events[p.offset:]
 			}
-			if err := send(events); err != nil {
-				return err
-			}
+			return send(events)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -161,8 +161,7 @@ func (w *packetWriter) tryFlush() (done bool, err error) {
 
 // fail sends an ERR packet in the place of an event.
 func (w *packetWriter) fail(cause error) error {
-	return w.last(mysqlwire.AppendERR(nil, &mysqlwire.ServerError{Code: mysqlwire.CodeSourceFatalDump, State: "HY000",
-		Message: clip(cause.Error())}))
+	return w.last(mysqlwire.AppendERR(nil, fatalDump(clip(cause.Error()))))
 }
 
 // last sends a short packet that ends the dump.

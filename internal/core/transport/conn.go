@@ -96,12 +96,8 @@ func (c *conn) end(err error) {
 		return
 	}
 	c.err = err
-	if c.watch != nil {
-		c.watch.Remove()
-	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
+	c.watch.Remove()
+	c.timer.Stop()
 	_ = c.s.own.Close()
 	close(c.ended)
 }
