@@ -151,11 +151,13 @@ func (f *finder) lost(whyNot, reasons string) {
 	case f.Leader != "":
 	case f.Doubt != "":
 		f.tell(noLeaderKnown, p)
+	case f.Blocked == nil && f.Pause != nil:
+		wait = ""
+		f.tell(noLeader, p)
+		f.tell(pausedHeadless,
+			Problem{Do: "have another node lead: `trireme resume`, or `trireme failover` during the pause"})
 	default:
-		if f.Blocked == nil && f.Pause != nil {
-			f.tell(pausedHeadless,
-				Problem{Do: "have another node lead: `trireme resume`, or `trireme failover` during the pause"})
-		} else if f.Blocked == nil {
+		if f.Blocked == nil {
 			p.Do, wait = wait+"ask each data node why it does not lead: "+whyNot, ""
 		}
 		f.tell(noLeader, p)
@@ -178,7 +180,7 @@ func (f *finder) lost(whyNot, reasons string) {
 		f.tell(nodeFailed, Problem{Do: "read the reason of " + list(f.fenced) + " " + reasons + ", or " + whyNot})
 	}
 	if b := f.Blocked; b != nil {
-		entry, nodes := fmt.Sprintf("ntry %d, %s (%s): ", b.Index, b.GTID, b.Entry), list(b.Nodes)
+		entry, nodes := fmt.Sprintf("ntry %d, %s (%s): ", b.Index, b.GTID, b.Entry), strings.Join(b.Nodes, ", ")
 		f.tell(entryBlocked, Problem{Text: fmt.Sprintf("E%serror %d on %s. %s; %s.", entry, b.Number, nodes, b.Told, b.Next),
 			Line: fmt.Sprintf("BLOCKED at e%s%s could not apply it, error %d: %s; %s; %s.", entry, nodes, b.Number,
 				strings.TrimSuffix(b.Error, "."), b.Told, b.Next)})

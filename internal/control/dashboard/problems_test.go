@@ -29,6 +29,8 @@ func TestSteps(t *testing.T) {
 	inDoubt := func(v api.ClusterView) api.ClusterView { v.Doubt = "n2 has not heard from the cluster yet"; return v }
 	pausedView := view(false, "healthy", "healthy")
 	pausedView.Pause = &api.PauseView{}
+	pausedAndDown := view(false, "starting", "healthy", "down")
+	pausedAndDown.Pause = &api.PauseView{}
 	whyNot := "ask each data node why it does not lead: `trireme why-not "
 	logs := "`systemctl status trireme`, then `journalctl -u trireme -n 100` (TriremeNodeDown)"
 	for name, c := range map[string]struct {
@@ -56,6 +58,8 @@ func TestSteps(t *testing.T) {
 		"down is why": {alone(view(true, "healthy", "down", "down")), "on n2, n3: " + logs},
 		"a failover during a pause": {pausedView,
 			"have another node lead: `trireme resume`, or `trireme failover` during the pause (TriremePaused)"},
+		"during a pause, and one is down": {pausedAndDown,
+			"have another node lead: `trireme resume`, or `trireme failover` during the pause (TriremePaused)\non n3: " + logs},
 		"fenced, and in doubt": {inDoubt(view(false, "fenced")),
 			"read the reason of n1 above, or `trireme why-not n1` (TriremeNotReady)"},
 	} {
