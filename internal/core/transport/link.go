@@ -300,16 +300,17 @@ func (c *outConn) message(m *raftpb.Message) error {
 		c.t.dropped(m)
 		return nil
 	}
+	c.batch.part = e // until it is written: it is lost with the connection
 	if c.batch.packed {
-		took, err := c.pack.take(&e)
-		if took && err == nil {
-			c.sent(m)
-		}
-		if took || err != nil {
+		switch took, err := c.pack.take(&e); {
+		case err != nil:
 			return err
+		case took:
+			c.sent(m)
+			c.batch.part = encodedMessage{}
+			return nil
 		}
 	}
-	c.batch.part = e
 	return errors.Join(c.w.head(frameRaft, e.size), c.piece())
 }
 

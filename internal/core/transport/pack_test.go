@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,6 +127,39 @@ func TestThinLinkCompresses(t *testing.T) {
 		}
 	})
 }
+
+// A snapshot that a connection's end keeps from being written is reported as lost, also if it was to be compressed:
+// raft would send the peer nothing more in this term.
+func TestPackedSnapshotIsLostWithTheConnection(t *testing.T) {
+	a := startNode(t, 1, nil)
+	a.SetPeers(map[uint64]string{2: "127.0.0.1:1"})
+	l := a.peer(2).bulk
+	c := &outConn{version: packVersion, l: l, conn: &conn{t: l.p.t, s: adopted(t), w: newFrameWriter(&broken{})}}
+	c.pack = newPacker(c, CompressAlways, &Packed{})
+	snap := message(raftpb.MsgSnap, 1, 2, 0)
+	snap.Snapshot = &raftpb.Snapshot{Data: noise(2000), Metadata: &raftpb.SnapshotMetadata{}}
+	c.batch = batch{packed: true, msgs: []*raftpb.Message{message(raftpb.MsgApp, 1, 2, 0, noise(packBytes-1000)), snap}}
+	var err error
+	for more := true; more && err == nil; {
+		more, err = c.next()
+	}
+	if !errors.Is(err, errBroken) {
+		t.Fatal(err)
+	}
+	l.offline(c, err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !slices.Equal(a.snaps, []bool{false}) {
+		t.Errorf("raft was told %v", a.snaps)
+	}
+}
+
+var errBroken = errors.New("broken")
+
+// broken takes nothing.
+type broken struct{}
+
+func (*broken) Write([]byte) (int, error) { return 0, errBroken }
 
 // The kernel is asked about a link only once enough was written for something to wait there: never for lone commits,
 // and for each write of a burst.
