@@ -82,7 +82,7 @@ func (n *Node) propose(ctx context.Context, p *proposal) (uint64, uint64, error)
 	n.inbox.put(input{proposal: p})
 	err := n.await(ctx, done, ErrProposeTimeout)
 	if err != nil && !p.claimed.CompareAndSwap(false, true) {
-		err = n.await(n.ctx, done, ErrStopped) // the loop is about to finish it
+		err = n.await(context.Background(), done, nil) // the loop is about to finish it
 	}
 	switch {
 	case errors.Is(err, ErrProposeTimeout):
@@ -103,11 +103,11 @@ func (n *Node) Step(m *raftpb.Message) {
 
 // Status is a snapshot; it takes no lock and never waits. The slices and the map are shared: do not change them.
 func (n *Node) Status() Status {
+	applied, durable, commit, last := n.pub.applied.Load(), n.pub.durable.Load(), n.pub.commit.Load(), n.pub.last.Load()
+	// After them: the loop publishes the membership of a snapshot before the commit index that comes with it, and who is a
+	// member has a say in what may be purged.
 	s := *n.pub.state.Load()
-	s.Applied = n.pub.applied.Load()
-	s.Durable = n.pub.durable.Load()
-	s.Commit = n.pub.commit.Load()
-	s.LastIndex = n.pub.last.Load()
+	s.Applied, s.Durable, s.Commit, s.LastIndex = applied, durable, commit, last
 	return s
 }
 

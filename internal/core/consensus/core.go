@@ -77,7 +77,7 @@ func newCore(cfg *Config, st *start, peers []raft.Peer, pub *published) (c *core
 		MaxCommittedSizePerReady:  cfg.MaxApplyingBytes,
 		MaxInflightMsgs:           cfg.MaxInflightMsgs,
 		MaxInflightBytes:          cfg.MaxInflightBytes,
-		MaxUncommittedEntriesSize: 0, // Propose's quota bounds it, and blocks where raft would drop
+		MaxUncommittedEntriesSize: 0, // proposals bounds it, and has them wait where raft would drop them
 		CheckQuorum:               true,
 		PreVote:                   true,
 		ReadOnlyOption:            raft.ReadOnlySafe,

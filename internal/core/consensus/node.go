@@ -377,7 +377,7 @@ func (n *Node) apply(job applyJob) error {
 // changeMembership runs on the apply goroutine.
 func (n *Node) changeMembership(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
 	var cs *raftpb.ConfState
-	if err := n.do(n.ctx, func(c *core) { cs = c.applyConfChange(cc) }, ErrStopped); err != nil {
+	if err := n.do(context.Background(), func(c *core) { cs = c.applyConfChange(cc) }, nil); err != nil {
 		return nil, err // the loop may still be writing cs
 	}
 	return cs, nil
@@ -393,14 +393,22 @@ func (n *Node) do(ctx context.Context, f func(*core), late error) error {
 	return n.await(ctx, done, late)
 }
 
-// await waits for what was started on the loop. ErrStopped, or late with ctx's error.
+// await waits for what was started on the loop; what is done counts also when ctx is. ErrStopped, or late with ctx's
+// error.
 func (n *Node) await(ctx context.Context, done <-chan struct{}, late error) error {
 	select {
 	case <-done:
 		return nil
 	case <-n.ctx.Done():
-		return ErrStopped
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", late, ctx.Err())
 	}
+	select {
+	case <-done:
+		return nil
+	default:
+	}
+	if n.stopped() {
+		return ErrStopped
+	}
+	return fmt.Errorf("%w: %w", late, ctx.Err())
 }

@@ -36,7 +36,8 @@ func newProposal(want uint64, data []byte) *proposal {
 }
 
 // proposals follows entries from the caller to the commit index. Those that come beyond the limit of what may be in
-// flight wait for room, first come first served; one that is larger than the limit goes alone.
+// flight wait for room, first come first served, but behind what is offered (Offer): that counts at once, and stops by
+// itself. One that is larger than the limit goes alone.
 type proposals struct {
 	limit    uint64
 	used     atomic.Uint64 // bytes in flight; changed on the loop only
@@ -83,14 +84,15 @@ func (c *core) stepProposals() {
 		return
 	}
 	bs := c.rn.BasicStatus()
-	switch {
-	case bs.RaftState != raft.StateLeader:
+	if bs.RaftState != raft.StateLeader {
 		p.failWaiting(ErrNotLeader)
 		return
-	case bs.LeadTransferee != 0:
+	}
+	p.clean(bs.GetTerm())
+	if bs.LeadTransferee != 0 {
 		return
 	}
-	batch, entries := p.claim(bs.GetTerm(), c.validateChange)
+	batch, entries := p.claim(c.validateChange)
 	if len(batch) == 0 {
 		return
 	}
@@ -111,24 +113,30 @@ func (c *core) stepProposals() {
 	p.stepped = append(p.stepped, batch...)
 }
 
-// claim takes what waits and has room, except what its caller has given up or validate refuses.
-func (p *proposals) claim(term uint64, validate func(*raftpb.ConfChangeV2) error) ([]*proposal, []*raftpb.Entry) {
-	batch := make([]*proposal, 0, len(p.waiting))
-	entries := make([]*raftpb.Entry, 0, len(p.waiting))
+// clean takes out what its caller has given up, and what was meant for another term.
+func (p *proposals) clean(term uint64) {
+	p.waiting = slices.DeleteFunc(p.waiting, func(pr *proposal) bool {
+		if pr.want == 0 || pr.want == term || mutant.S7 {
+			return pr.claimed.Load()
+		}
+		if pr.claimed.CompareAndSwap(false, true) {
+			p.finish(pr, 0, 0, ErrNotLeader)
+		}
+		return true
+	})
+}
+
+// claim takes what waits and has room, except what its caller gives up just now or validate refuses.
+func (p *proposals) claim(validate func(*raftpb.ConfChangeV2) error) (batch []*proposal, entries []*raftpb.Entry) {
 	kept := p.waiting[:0]
 	p.crowded = false
-	for _, pr := range p.waiting {
-		switch {
-		case pr.claimed.Load():
-			continue // given up
-		case !p.fits(pr):
+	for i, pr := range p.waiting {
+		if !p.fits(pr) {
 			p.crowded = true
 			kept = append(kept, pr)
 			continue
-		case !pr.claimed.CompareAndSwap(false, true):
-			continue // just now
-		case pr.want != 0 && pr.want != term && !mutant.S7:
-			p.finish(pr, 0, 0, ErrNotLeader)
+		}
+		if !pr.claimed.CompareAndSwap(false, true) {
 			continue
 		}
 		if pr.change != nil {
@@ -138,6 +146,9 @@ func (p *proposals) claim(term uint64, validate func(*raftpb.ConfChangeV2) error
 			}
 		}
 		p.count(pr)
+		if batch == nil {
+			batch, entries = make([]*proposal, 0, len(p.waiting)-i), make([]*raftpb.Entry, 0, len(p.waiting)-i)
+		}
 		batch = append(batch, pr)
 		entries = append(entries, pr.entry)
 	}
