@@ -173,9 +173,6 @@ func (a *trxAssembler) entry(term uint64, m *raftlog.Meta, events []byte, f func
 
 // learn takes committed entries up to an index from a node's log, if they are news.
 func (s *sqlWorld) learn(log *raftlog.Log, upTo uint64) {
-	if s.next > upTo {
-		return
-	}
 	r := log.NewReader(s.next)
 	for s.next <= upTo {
 		es, err := r.Next(upTo, 1<<20)

@@ -1,9 +1,10 @@
-// Package durable writes files that are whole after a crash, and locks them.
+// Package durable writes files that are whole after a crash, locks them, and reads those that are private.
 package durable
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,6 +31,24 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	failpoint.Hit("file.after-rename")
 	return SyncDir(filepath.Dir(path))
+}
+
+// ReadPrivate reads at most limit bytes of a file that only this user can read.
+func ReadPrivate(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s can be read by others (mode %04o): chmod 600, and think about who has it", path,
+			st.Mode().Perm())
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // SyncDir makes the names in a folder durable.

@@ -7,11 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
+
+	"trireme/internal/base/durable"
 )
 
 // Keys are the master keys under which the keys of segments are sealed; docs/format/log.md says how. New segments take
@@ -109,20 +109,7 @@ func LoadKeys(ctx context.Context, file string, command []string) (*Keys, error)
 
 // ReadKeyFile reads the text of a file that only this user can read. The error is ErrKey.
 func ReadKeyFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey,
-			path, st.Mode().Perm())
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))
+	text, err := durable.ReadPrivate(path, maxKeyText+1)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}

@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"trireme/internal/base/durable"
 )
 
 // Key encrypts the objects of a backup; docs/format/backup.md describes how. The zero value does not encrypt.
@@ -49,20 +51,7 @@ func NewKeyFile(path string) error {
 
 // ReadKeyFile reads a key. The error is ErrKey if the file holds no key, or if others can read it.
 func ReadKeyFile(path string) (Key, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Key{}, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	defer func() { _ = f.Close() }()
-	st, err := f.Stat()
-	if err != nil {
-		return Key{}, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return Key{}, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrKey,
-			path, st.Mode().Perm())
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 1<<10))
+	text, err := durable.ReadPrivate(path, 1<<10)
 	if err != nil {
 		return Key{}, fmt.Errorf("%w: %w", ErrKey, err)
 	}
