@@ -101,15 +101,6 @@ func (k *walker) walkOnLoop() (done bool, err error) {
 	return k.w.tryFlush()
 }
 
-// takeWriter keeps heartbeats away until release.
-func (k *walker) takeWriter() (release func()) {
-	if k.onLoop { // it has done so
-		return func() {}
-	}
-	k.w.mu.Lock()
-	return k.w.mu.Unlock
-}
-
 // simple reports whether entries are of small transactions that are nothing special, or raft's own.
 func simple(entries []Entry) bool {
 	size := 0

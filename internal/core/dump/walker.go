@@ -289,7 +289,10 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte) error {
 			return err
 		}
 	}
-	defer k.takeWriter()()
+	if !k.onLoop { // which has the writer already
+		k.w.mu.Lock() // keeps heartbeats away
+		defer k.w.mu.Unlock()
+	}
 	if err := k.announceChange(); err != nil {
 		return err
 	}
