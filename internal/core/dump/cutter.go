@@ -3,6 +3,7 @@ package dump
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -193,13 +194,10 @@ func (c *cutter) noteGTID(g gtid.GTID) {
 		c.lastGNO = g.GNO
 		return
 	}
-	tagged := map[string]int64{g.Tag: g.GNO}
-	for tag, gno := range c.tagged {
-		if tag != g.Tag {
-			tagged[tag] = gno
-		}
+	if c.tagged = maps.Clone(c.tagged); c.tagged == nil {
+		c.tagged = map[string]int64{}
 	}
-	c.tagged = tagged
+	c.tagged[g.Tag] = g.GNO
 }
 
 // checkFDE keeps the first FORMAT_DESCRIPTION event and compares later ones with it: a feed serves all files of an

@@ -152,10 +152,8 @@ func NewFeed(cfg FeedConfig, log Log) (*Feed, error) {
 // speaksTags reports a version from which receivers take tagged GTIDs.
 func speaksTags(version string) bool {
 	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {
-		return false
-	}
-	return major > 8 || major == 8 && minor >= 3
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return err == nil && (major > 8 || major == 8 && minor >= 3)
 }
 
 // Addr is the address listened on, "host:port".

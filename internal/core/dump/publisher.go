@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -425,14 +424,8 @@ func (p *Publisher) locate(log PublishedLog, r *wanted, s *sending) error {
 
 // parseFileID undoes fileID.String.
 func parseFileID(name string) (id fileID, ok bool) {
-	rest, ok := strings.CutPrefix(name, "trireme-")
-	node, rest, ok1 := strings.Cut(rest, "-")
-	incarnation, file, ok2 := strings.Cut(rest, ".")
-	n, err1 := strconv.ParseUint(node, 10, 16)
-	i, err2 := strconv.ParseUint(incarnation, 10, 64)
-	f, err3 := strconv.ParseUint(file, 10, 32)
-	id = fileID{uint16(n), i, uint32(f)}
-	return id, ok && ok1 && ok2 && err1 == nil && err2 == nil && err3 == nil && id.String() == name
+	_, err := fmt.Sscanf(name, "trireme-%d-%d.%d", &id.node, &id.incarnation, &id.file)
+	return id, err == nil && id.String() == name
 }
 
 // purgedError is mysqld's ER_SOURCE_HAS_PURGED_REQUIRED_GTIDS (1789), which travels in a 1236.

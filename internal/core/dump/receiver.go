@@ -157,11 +157,8 @@ const minHeartbeat = 10 * time.Millisecond
 // set takes the heartbeat period, nanoseconds, and agrees to everything else.
 func (r *receiver) set(q string) error {
 	if _, rest, ok := strings.Cut(q, "HEARTBEAT_PERIOD"); ok {
-		digits := strings.TrimLeft(rest, " =")
-		if i := strings.IndexFunc(digits, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
-			digits = digits[:i]
-		}
-		if ns, err := strconv.ParseInt(digits, 10, 64); err == nil && ns > 0 {
+		var ns int64
+		if _, err := fmt.Sscanf(strings.TrimLeft(rest, " ="), "%d", &ns); err == nil && ns > 0 {
 			r.heartbeat = max(time.Duration(ns), minHeartbeat)
 		}
 	}

@@ -65,17 +65,16 @@ var errComplete = errors.New("the dump is complete")
 
 // serve runs one dump. It returns when the dump is stopped, the log fails, or all was sent (errComplete).
 func (o *dumpServer) serve(w *packetWriter, s *sending) error {
-	fde := binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
-	index := uint64(0)
+	var index uint64
+	var fde []byte
 	if !s.paused {
-		var inForce []byte
 		var err error
-		if index, inForce, err = o.log.SeekGTID(s.has); err != nil {
+		if index, fde, err = o.log.SeekGTID(s.has); err != nil {
 			return fmt.Errorf("find where to begin: %w", err)
 		}
-		if inForce != nil {
-			fde = inForce
-		}
+	}
+	if fde == nil {
+		fde = binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
 	}
 	k := &walker{o: o, w: w, sending: s, next: index, fde: fde}
 	w.plain = s.plain
