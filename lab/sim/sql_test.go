@@ -16,6 +16,19 @@ func TestSQLSameSeedSameTrace(t *testing.T) {
 	}
 }
 
+// TestSQLRepeats looks at a part of TestSQLCampaign's seeds for what does not come from the seed, such as the order of
+// a map.
+func TestSQLRepeats(t *testing.T) {
+	for i := 0; i < *seedCount && !(testing.Short() && i > 0); i += 25 {
+		seed := *seedFrom + uint64(i)
+		a, _ := Run(context.Background(), seed, Options{Top: SQLTop("")})
+		b, _ := Run(context.Background(), seed, Options{Top: SQLTop("")})
+		if a.Hash != b.Hash {
+			t.Errorf("seed %d gave two runs: %x and %x", seed, a.Hash, b.Hash)
+		}
+	}
+}
+
 // TestSQLCampaign runs whole nodes, with mysqld: nothing acknowledged is lost, nothing is there twice, all end equal.
 func TestSQLCampaign(t *testing.T) {
 	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount, Jobs: runtime.GOMAXPROCS(0), MaxFailures: *failures,
