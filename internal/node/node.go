@@ -50,11 +50,6 @@ const (
 	keyInterval         = time.Minute
 )
 
-// Limits of waits.
-const (
-	readIndexTimeout = 5 * time.Second
-)
-
 // Node is one running member.
 type Node struct {
 	cfg     config.Node
