@@ -61,6 +61,8 @@ func (s *Source) send(w *wire) {
 			}
 			return
 		}
-		w.failed = err != nil
+		if w.failed = err != nil; w.failed {
+			w.rest = nil // nobody waits for room any more
+		}
 	}
 }

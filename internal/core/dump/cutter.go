@@ -172,6 +172,9 @@ func isHeartbeat(t binlog.EventType) bool {
 // checkGTID checks the transaction that begins against the one before it.
 func (c *cutter) checkGTID(cfg *cutterConfig) error {
 	g := c.asm.Trx().GTID
+	if cfg.fde == nil {
+		return invariant("transaction %v before the FORMAT_DESCRIPTION event", g)
+	}
 	if g.UUID != cfg.uuid {
 		return invariant("transaction %v is not of this incarnation, whose server_uuid is %v", g, cfg.uuid)
 	}

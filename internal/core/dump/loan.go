@@ -41,12 +41,16 @@ func (k *walker) await(ctx context.Context) error {
 		return nil
 	}
 	o, next, back := k.o.loan, k.next, make(chan error, 1)
-	o.loop.Do(func() { o.walker, o.back = k, back })
+	o.loop.Do(func() {
+		if ctx.Err() == nil { // else the next dump may have lent a walker of its own
+			o.walker, o.back = k, back
+		}
+	})
 	select {
 	case err := <-back:
 		return err
 	case <-ctx.Done():
-		o.loop.Do(func() { // unless the next dump has lent a walker of its own
+		o.loop.Do(func() {
 			if o.walker == k {
 				o.walker = nil
 			}

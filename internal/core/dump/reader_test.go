@@ -348,6 +348,20 @@ func TestAttachEnds(t *testing.T) {
 	}
 }
 
+// A transaction before the FORMAT_DESCRIPTION event is an error of Attach, and of no loop that others need.
+func TestTransactionBeforeTheFormat(t *testing.T) {
+	cfg := fakeMysqld(t, func(nc net.Conn, e *events) {
+		b := packets(nil, false, binlog.AppendArtificialRotate(nil, 1, "binlog.000001", e.pos.Off))
+		_, _ = nc.Write(packets(b, true, e.trx()...))
+		hang(nc)
+	})
+	src := newSource(t, cfg)
+	defer src.Close()
+	if _, err := src.Attach(limit(t, 20*time.Second), raftlog.Pos{File: 1, Off: 1500}); !errors.Is(err, ErrInvariant) {
+		t.Errorf("got %v, want ErrInvariant", err)
+	}
+}
+
 // A silent stream is lost, one with heartbeats is not; while take has no room nobody listens. A stream that has gone on
 // for long counts as resumed, whether or not it had a payload: the next loss has all of ReconnectLimit again.
 func TestSilence(t *testing.T) {

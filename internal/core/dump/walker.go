@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,6 @@ type walker struct {
 	announced fileID
 	pending   *pending
 	begun     uint64       // offset of the transaction at hand in its source's binary log
-	first     []byte       // its GTID event; reused
 	meta      raftlog.Meta // of the entry at hand; reused
 	packed    []byte       // a transaction that was packed; reused
 	gtid      [256]byte    // a GTID event that was changed; reused
@@ -137,6 +137,7 @@ type pending struct {
 	offset      int    // among that entry's events
 	term        uint64
 	incarnation uint64
+	gtid        []byte // its GTID event
 }
 
 // run sends until ctx ends.
@@ -257,7 +258,6 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 			return broken(errFeed, "%v at offset %d belongs to no transaction", h.Type, off)
 		case binlog.Start:
 			start, k.begun = off, binlog.PositionOf(k.meta.Start.Off, h.LogPos)-uint64(len(ev))
-			k.first = append(k.first[:0], ev...)
 		case binlog.End:
 			if err := k.finish(ctx, e, events[start:end]); err != nil {
 				return err
@@ -271,7 +271,12 @@ func (k *walker) trx(ctx context.Context, e *Entry, events []byte) error {
 		return broken(errFeed, "entry's flags %#x, and its last event ends a transaction: %v", k.meta.Flags, !unfinished)
 	}
 	if unfinished && k.pending == nil {
-		k.pending = &pending{index: e.Index, offset: start, term: e.Term, incarnation: k.meta.Incarnation}
+		_, first, _, err := binlog.Cut(events[start:])
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvariant, err) // it was cut above
+		}
+		k.pending = &pending{index: e.Index, offset: start, term: e.Term, incarnation: k.meta.Incarnation,
+			gtid: bytes.Clone(first)}
 	}
 	return nil
 }
@@ -299,7 +304,15 @@ func (k *walker) finish(ctx context.Context, e *Entry, events []byte) error {
 	k.o.stats.transactions.Add(1)
 	k.o.stats.bytes.Add(k.asm.Trx().Bytes)
 	if k.o.void != nil && k.o.void(id) {
-		void, err := binlog.AppendVoid(nil, k.first)
+		first := events
+		if p != nil {
+			first = p.gtid
+		}
+		_, first, _, err := binlog.Cut(first)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInvariant, err)
+		}
+		void, err := binlog.AppendVoid(nil, first)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errFeed, err)
 		}
