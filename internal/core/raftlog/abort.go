@@ -90,5 +90,5 @@ func endsXA(events []byte) bool {
 		last = ev
 	}
 	q, err := binlog.ParseQuery(last)
-	return err == nil && sqlkind.Classify(q.SQL) == sqlkind.XAEnd
+	return err == nil && framed(events) && sqlkind.Classify(q.SQL) == sqlkind.XAEnd
 }

@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/raftlog/memfs"
@@ -513,4 +515,31 @@ func TestUnreadableStateSlot(t *testing.T) {
 		}
 		ok(t, l.Close())
 	}
+}
+
+// TestNoSnapshotWhileTheLogIsReplaced: the new configuration does not belong to the segments of before.
+func TestNoSnapshotWhileTheLogIsReplaced(t *testing.T) {
+	fsys, _ := smallLog(t)
+	l := open(t, fsys)
+	setState(t, l, 1, 2, 3)
+	ok(t, l.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2}}, 3))
+	snap, err := l.Snapshot()
+	ok(t, err)
+	asked := 0
+	fsys.Hook = func(op memfs.Op, _ string) error {
+		if op == memfs.OpRename {
+			asked++
+			_, err := l.Snapshot()
+			want(t, err, raft.ErrSnapshotTemporarilyUnavailable)
+		}
+		return nil
+	}
+	ok(t, l.ResetTo(snap))
+	fsys.Hook = nil
+	again, err := l.Snapshot()
+	ok(t, err)
+	if asked == 0 || !proto.Equal(again, snap) {
+		t.Errorf("asked %d times; reset to %v, the snapshot is %v", asked, snap, again)
+	}
+	ok(t, l.Close())
 }

@@ -115,7 +115,7 @@ type Log struct {
 	// wmu serialises writers. It protects the fields up to mu and is taken before mu.
 	wmu     sync.Mutex
 	closed  bool
-	state   *stateFile // what it holds is changed with mu held too
+	state   *stateFile // term, vote, commit index and configuration are changed with mu held too
 	chain   chain      // of the last record
 	dirty   bool       // something was written since the last fdatasync
 	fileEnd int64      // of the last segment's file, zeros ahead included
@@ -147,6 +147,8 @@ type Log struct {
 	epoch uint64
 	// snap is the last answer of Snapshot.
 	snap *raftpb.Snapshot
+	// replacing: ResetTo is under way, and the configuration is not that of these segments.
+	replacing bool
 }
 
 // active returns the segment that is written to. Call it with wmu or mu held.

@@ -376,7 +376,7 @@ func (l *Log) recoverTail() error {
 	}
 	l.chain, l.last = sc.prev, s.last
 	if sc.synced < s.last {
-		if err := rewrite(s.f, int64(s.slots[max(sc.synced+1, s.first())-s.first()].off), s.end); err != nil {
+		if err := rewrite(s.f, int64(s.slots[sc.synced+1-s.first()].off), s.end); err != nil {
 			return err
 		}
 	}

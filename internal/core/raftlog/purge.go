@@ -74,8 +74,11 @@ func (l *Log) forget(upTo uint64, limit int64) (gone []*segment, first uint64, e
 // the error is raft.ErrSnapshotTemporarilyUnavailable.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	l.mu.RLock()
-	snap, confIndex, head := l.snap, l.state.confIndex, l.segs[0].head
+	snap, confIndex, head, epoch := l.snap, l.state.confIndex, l.segs[0].head, l.epoch
 	conf, err := l.state.confState()
+	if l.replacing {
+		err = raft.ErrSnapshotTemporarilyUnavailable
+	}
 	l.mu.RUnlock()
 	if snap != nil || err != nil {
 		return proto.Clone(snap).(*raftpb.Snapshot), err
@@ -95,7 +98,7 @@ func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 		Metadata: &raftpb.SnapshotMetadata{ConfState: conf, Index: &index, Term: &head.prevTerm},
 	}
 	l.mu.Lock()
-	if l.state.confIndex == confIndex && index+1 >= l.first() {
+	if l.state.confIndex == confIndex && l.epoch == epoch && !l.replacing {
 		l.snap = snap
 	}
 	l.mu.Unlock()

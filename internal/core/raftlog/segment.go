@@ -2,7 +2,6 @@ package raftlog
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/cipher"
 	"encoding/binary"
 	"errors"
@@ -156,7 +155,7 @@ func (s *segment) scan(size int64) *scanner {
 func (s *segment) read(next *segmentHead, synced uint64, fn func(rec *record, at int64) error) (*scanner, error) {
 	size, err := s.f.Size()
 	sc := s.scan(size)
-	sc.synced = max(synced, s.head.durable)
+	sc.synced = max(synced, s.head.durable, s.first()-1)
 	for err == nil && (next == nil || sc.prev.index+1 < next.first) { // what comes after it was cut once
 		var rec record
 		var at int64
@@ -166,12 +165,17 @@ func (s *segment) read(next *segmentHead, synced uint64, fn func(rec *record, at
 		}
 		if errors.Is(err, errBadRecord) {
 			index := sc.prev.index + 1
-			durable, later := sc.later(index)
-			if later == nil && next == nil && max(sc.synced, durable) < index {
-				sc.torn, err = err, nil
-				break
+			if next == nil {
+				durable, later := sc.later(index)
+				if later != nil {
+					return sc, later
+				}
+				if max(sc.synced, durable) < index {
+					sc.torn, err = err, nil
+					break
+				}
 			}
-			return sc, cmp.Or(later, corruptAt(s, at, index, err))
+			return sc, corruptAt(s, at, index, err)
 		}
 		if err != nil {
 			return sc, fmt.Errorf("%s, offset %d: %w", s.path, at, err)

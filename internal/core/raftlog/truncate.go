@@ -175,6 +175,7 @@ func (l *Log) ResetTo(snap *raftpb.Snapshot) error {
 	st := &l.state.state
 	st.first, st.confIndex, st.conf, st.resetting = head.first, meta.GetIndex(), conf, true
 	st.commit = max(st.commit, meta.GetIndex())
+	l.snap, l.replacing = nil, true
 	l.mu.Unlock()
 	if err := l.writeState("reset", true); err != nil {
 		return err
@@ -201,7 +202,7 @@ func (l *Log) adoptReset() error {
 		old.release()
 	}
 	l.segs, l.last, l.ledger = segs, s.last, s.head.ledger.clone()
-	l.snap = nil
+	l.replacing = false
 	l.cache.cut(0)
 	l.epoch++
 	l.chain, l.fileEnd, l.dirty = s.head.prev(), s.end, false
