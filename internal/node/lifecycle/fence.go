@@ -73,7 +73,8 @@ func (s *Lives) drainOrKill(ctx context.Context, l *Life, host LeaderHost) (stri
 	return fmt.Sprintf("mysqld was killed (%v)", err), false
 }
 
-// AwaitServing waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes on.
+// AwaitServing waits for the end of a promotion or switchover that was cancelled: it must not touch a life that goes
+// on.
 func (s *Lives) AwaitServing(ctx context.Context) error {
 	st := s.Status()
 	if st.done != nil && s.exec.Wait(ctx, st.done) != nil {
