@@ -227,6 +227,9 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	case qLoseData:
 		s.loseData(g)
 	case qStop:
+		if rnd.IntN(3) == 0 {
+			s.alone(g)
+		}
 		g.stopPolitely(d)
 	case qTamper:
 		s.tamper(g)
@@ -260,6 +263,21 @@ func (s *sqlWorld) bounce(rnd *rand.Rand) {
 			o.Transfer(l.ID, func(error) {})
 		}
 	})
+}
+
+// alone kills the mysqld of all other nodes again and again, for longer than a daemon that stops waits for one that can
+// take over: it ends in the middle of the writes.
+func (s *sqlWorld) alone(g *glue) {
+	for at := time.Duration(0); at < 22*time.Second; at += time.Second {
+		s.w.At(at, func() {
+			for _, o := range s.glues {
+				if o != g && o.alive() {
+					o.killServer(false)
+					o.noticeDeath()
+				}
+			}
+		})
+	}
 }
 
 // loseData removes a node's data directory, if all others have theirs.

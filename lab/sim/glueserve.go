@@ -83,7 +83,9 @@ func (h leaderHost) Fence(reason string, stands func(*lifecycle.Status) bool) {
 func (h leaderHost) EndServer(l *lifecycle.Life) { h.g.endServer(l) }
 func (h leaderHost) GuardStep(limit time.Duration) {
 	h.g.lives.GuardStep(limit, h.g.lead.Lease(time.Duration(h.g.n.LeaseUntil()))+h.g.lead.Grace())
-	h.g.wakeLoop()
+	if limit != 0 { // as node.guardStepLocked
+		h.g.wakeLoop()
+	}
 }
 func (h leaderHost) Carry(_ *lifecycle.Life, src lifecycle.Stream, term uint64, ended func()) {
 	src.(*stream).carry(term, ended)

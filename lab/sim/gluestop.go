@@ -19,6 +19,9 @@ func (g *glue) stopPolitely(d time.Duration) {
 		if g.lives.StepDown(k.ctx(), g.view) != nil {
 			return
 		}
+		if s := g.lives.Status(); s.Phase() != ha.PhaseNone {
+			g.w.Count("stopped while it served", 1)
+		}
 		if g.sql.broken("S4stop") && g.srv.Running() {
 			g.srv.Disconnect()
 			g.srv.Shutdown()

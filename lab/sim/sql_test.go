@@ -79,7 +79,7 @@ func TestSQLFindsBrokenRules(t *testing.T) {
 		"S10look", "S12", "rules"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			from := map[string]uint64{"S4stop": 800, "S8xa": 100, "S10look": 100}[rule]
+			from := map[string]uint64{"S4stop": 1200, "S8xa": 100, "S10look": 100}[rule]
 			for i := range uint64(500) {
 				seed := from + i
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})
