@@ -1,6 +1,8 @@
 package dump
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -116,6 +118,25 @@ func TestFeedOnLoop(t *testing.T) {
 	}
 	f.Again() // a walker that is lent ends as well
 	eventually(t, 20*time.Second, "the dump has ended", func() bool { return !connected(f) })
+}
+
+// TestLateLoan: the walker of a dump that has been replaced does not take the place of the next one's, to which nothing
+// would be sent any more.
+func TestLateLoan(t *testing.T) {
+	s := newScript(1)
+	f, c := feedOnLoop(t, s, nil)
+	back := lent(f)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	late := &walker{o: &f.server, next: 1 << 20}
+	if err := late.await(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the late walker: %v", err)
+	}
+	if lent(f) != back {
+		t.Fatal("it has taken the place of the one that was lent")
+	}
+	s.entry(1, 0, s.e.trx()...)
+	expectEnds(t, c, s, 1, 1)
 }
 
 // TestFeedOnLoopInTurns: what is more than the loop sends in a turn follows in the next ones, though nothing else
