@@ -635,6 +635,26 @@ func TestIndexWaits(t *testing.T) {
 	}
 }
 
+// TestWhatIsDoneCounts: also when the time for it, or the node, has ended meanwhile.
+func TestWhatIsDoneCounts(t *testing.T) {
+	n := &Node{}
+	n.ctx, n.halt = context.WithCancel(t.Context())
+	n.applyWaits.reach(5)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for i := range 100 {
+		if i == 50 {
+			n.halt()
+		}
+		if err := n.WaitApplied(over, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.WaitApplied(over, 6); !errors.Is(err, ErrStopped) {
+		t.Errorf("entry 6: %v", err)
+	}
+}
+
 func BenchmarkPropose(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
