@@ -268,8 +268,12 @@ func (s *sqlWorld) bounce(rnd *rand.Rand) {
 // alone kills the mysqld of all other nodes again and again, for longer than a daemon that stops waits for one that can
 // take over: it ends in the middle of the writes.
 func (s *sqlWorld) alone(g *glue) {
+	life := g.n.life
 	for at := time.Duration(0); at < 22*time.Second; at += time.Second {
 		s.w.At(at, func() {
+			if g.n.life != life || !g.n.up {
+				return
+			}
 			for _, o := range s.glues {
 				if o != g && o.alive() {
 					o.killServer(false)

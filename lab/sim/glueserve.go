@@ -12,11 +12,13 @@ import (
 
 // ProposeInTerm implements lifecycle.Raft: it waits until raft takes the proposal.
 func (r raftOf) ProposeInTerm(ctx context.Context, term uint64, data []byte) (at uint64, err error) {
-	answered := false
-	r.g.n.Propose(r.g.proposalTerm(term), data, func(index, _ uint64, e error) { at, err, answered = index, e, true })
-	if late := exec(r).until(ctx, func() bool { return answered }); late != nil {
+	told := false
+	giveUp := r.g.n.Propose(r.g.proposalTerm(term), data, func(i, _ uint64, e error) { at, err, told = i, e, true })
+	done := func() bool { return told }
+	if late := exec(r).until(ctx, done); late != nil && giveUp() {
 		return 0, late
 	}
+	_ = exec(r).until(context.Background(), done) // raft is about to tell
 	return at, err
 }
 

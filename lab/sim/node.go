@@ -479,11 +479,11 @@ func (n *Node) tellGone() {
 }
 
 // Propose gives data to raft, in one term only unless term is 0. done is called with the outcome, or never if the life
-// ends.
-func (n *Node) Propose(term uint64, data []byte, done func(index, term uint64, err error)) {
+// ends. giveUp takes it back; false: raft has it.
+func (n *Node) Propose(term uint64, data []byte, done func(index, term uint64, err error)) (giveUp func() bool) {
 	n.w.count(cProposals)
-	n.st.Propose(term, data, done)
-	n.wake()
+	defer n.wake()
+	return n.st.Propose(term, data, done)
 }
 
 // ReadIndex is consensus's; the answer is checked to be no older than what was committed when it was asked for.

@@ -57,7 +57,8 @@ func (n *Node) changed(index, term uint64) error {
 // Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and done is called
 // on the loop with the outcome. An error means that it is in no log. It owns data from then on. If raft has made a copy
 // of it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in
-// flight as MaxUncommittedBytes allows: the caller then offers nothing more until WhenRoom's call.
+// flight as MaxUncommittedBytes allows, or others wait for room: the caller then offers nothing more until WhenRoom's
+// call.
 func (n *Node) Offer(term uint64, data []byte, done func(index, term uint64, err error), copied func()) (more bool) {
 	p := newProposal(term, data)
 	p.done, p.copied = done, copied
@@ -105,7 +106,7 @@ func (n *Node) Step(m *raftpb.Message) {
 func (n *Node) Status() Status {
 	applied, durable, commit, last := n.pub.applied.Load(), n.pub.durable.Load(), n.pub.commit.Load(), n.pub.last.Load()
 	// After them: the loop publishes the membership of a snapshot before the commit index that comes with it, and who is a
-	// member has a say in what may be purged.
+	// member has a say in what may be purged. So the indexes may be older than the role.
 	s := *n.pub.state.Load()
 	s.Applied, s.Durable, s.Commit, s.LastIndex = applied, durable, commit, last
 	return s

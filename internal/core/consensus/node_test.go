@@ -517,6 +517,20 @@ func TestRoom(t *testing.T) {
 	if room != 1 || m.core.props.used.Load() != 0 {
 		t.Fatalf("room was told %d times, want 1; %d bytes are in flight", room, m.core.props.used.Load())
 	}
+	// One that waited and was given up while raft takes none, as in a transfer, does not keep the room.
+	m.diskHeld = true
+	offer("e", 200)
+	m.core.props.room = func() { room++ }
+	gone = propose("gone", 10)
+	e.settle()
+	gone.claimed.Store(true)
+	m.core.props.clean(m.core.state.Term)
+	m.diskHeld = false
+	e.settle()
+	expect("a b c d large e")
+	if room != 2 {
+		t.Fatalf("room was told %d times, want 2", room)
+	}
 }
 
 // TestOffer: offers come into the log in their order, and one in another term is refused.

@@ -124,6 +124,7 @@ func (p *proposals) clean(term uint64) {
 		}
 		return true
 	})
+	p.crowded = p.crowded && len(p.waiting) > 0
 }
 
 // claim takes what waits and has room, except what its caller gives up just now or validate refuses.

@@ -168,9 +168,11 @@ func (s *Stepper) Stop() {
 }
 
 // Propose is Node.ProposeInTerm, with term 0 Node.Propose. done is called once the outcome is known, or never if the
-// life ends before.
-func (s *Stepper) Propose(term uint64, data []byte, done func(index, term uint64, err error)) {
-	s.propose(newProposal(term, data), done)
+// life ends before. giveUp takes it back; false: raft has it.
+func (s *Stepper) Propose(term uint64, data []byte, done func(index, term uint64, err error)) (giveUp func() bool) {
+	p := newProposal(term, data)
+	s.propose(p, done)
+	return func() bool { return p.claimed.CompareAndSwap(false, true) }
 }
 
 func (s *Stepper) propose(p *proposal, done func(index, term uint64, err error)) {

@@ -71,6 +71,9 @@ func (o *Options) setDefaults() error {
 	if o.Later == nil {
 		o.Later = func(job func()) { go job() }
 	}
+	if o.ZeroAheadBytes < 0 {
+		return fmt.Errorf("raftlog: %d bytes of zeros ahead are less than none", o.ZeroAheadBytes)
+	}
 	if o.SegmentBytes < 0 || o.SegmentBytes > maxSegmentBytes {
 		return fmt.Errorf("raftlog: segment size %d is not in 1..%d bytes", o.SegmentBytes, maxSegmentBytes)
 	}
@@ -143,7 +146,7 @@ type Log struct {
 	ledger   ledger // at last
 	cache    cache
 	idxClock uint64
-	// epoch counts truncations and purges: a reader whose bytes were removed meanwhile tries again.
+	// epoch counts truncations, purges and resets: a reader whose bytes were removed meanwhile tries again.
 	epoch uint64
 	// snap is the last answer of Snapshot.
 	snap *raftpb.Snapshot

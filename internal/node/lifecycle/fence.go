@@ -99,11 +99,11 @@ func (s *Lives) TellGuard(proven time.Duration) (until time.Duration) {
 
 // GuardStep gives mysqld time for one step, as long as leadership is proven: whatever mysqld does, a daemon that is
 // stopped meanwhile leaves no reader once another member can lead. Limit 0: the step has ended, and mysqld serves
-// nothing. TellGuard tells the guard when that changes.
+// nothing; nor does it where a fence has ended meanwhile. TellGuard tells the guard when that changes.
 func (s *Lives) GuardStep(limit, proven time.Duration) {
 	var until time.Duration
 	s.Change(func(st *Status) {
-		if limit == 0 {
+		if limit == 0 || st.phase == ha.PhaseNone {
 			st.BeginStep(0)
 			return
 		}
