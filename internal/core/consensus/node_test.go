@@ -212,9 +212,8 @@ func TestLostLeadershipFreesProposals(t *testing.T) {
 	if !errors.Is(err, ErrNotLeader) {
 		t.Fatalf("got %v", err)
 	}
-	if n := a.core.props.used.Load(); n != 0 {
-		t.Fatalf("%d bytes are still counted", n)
-	}
+	// What waits is told first of all in that turn.
+	eventually(t, "nothing in flight", func() bool { return a.core.props.used.Load() == 0 })
 	if a.LeaseUntil() != 0 || a.HoldsLease() {
 		t.Fatal("a lease outlives the leadership")
 	}
