@@ -204,27 +204,34 @@ func (t *guardTimer) set(g *glue, until time.Duration) {
 	}
 }
 
+// wait acts some time after the moment that it was told, as a process does that has to wake up first. A lease that comes
+// in between comes too late.
 func (t *guardTimer) wait(g *glue) {
 	t.asked = true
-	g.w.At(g.n.clock.true(max(t.until-g.now(), 0))+time.Millisecond, func() {
-		t.asked = false
-		switch {
-		case t.until == 0 || g.proc == nil || g.proc.dead:
-		case t.until > g.now():
-			t.wait(g)
-		default:
-			t.until = 0
-			g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
-			g.sql.counts.guards++
-			s := g.lives.Status()
-			_, told := s.GuardUntil(g.now(), time.Duration(g.n.LeaseUntil()))
-			if told && !g.n.paused && g.n.HoldsLease() {
-				g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
-			}
-			g.killServer(false)
-			g.noticeDeath()
-		}
+	g.w.At(g.n.clock.true(max(t.until-g.now(), 0)), func() {
+		held := g.n.HoldsLease()
+		g.w.At(time.Millisecond, func() { t.act(g, held) })
 	})
+}
+
+func (t *guardTimer) act(g *glue, held bool) {
+	t.asked = false
+	switch {
+	case t.until == 0 || g.proc == nil || g.proc.dead:
+	case t.until > g.now():
+		t.wait(g)
+	default:
+		t.until = 0
+		g.w.Tracef("%d: the guard kills mysqld", g.n.ID)
+		g.sql.counts.guards++
+		s := g.lives.Status()
+		_, told := s.GuardUntil(g.now(), time.Duration(g.n.LeaseUntil()))
+		if told && !g.n.paused && held && g.n.HoldsLease() {
+			g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
+		}
+		g.killServer(false)
+		g.noticeDeath()
+	}
 }
 
 // Finish implements Top.

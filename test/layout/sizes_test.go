@@ -32,7 +32,7 @@ var larger = map[string]struct {
 	"internal/node":          {7500, "to become wiring: more of its parts become packages below it"},
 	"internal/access/router": {7850, "to be divided: protocol, sessions, splitting"},
 	"lab/bench":              {7190, "fourteen suites, one or two files each, and a measure without the drift of the machine"},
-	"lab/sim":                {6060, "its copies of parts of the node are to go, as those of lifecycle, ackpath and leadership have"},
+	"lab/sim":                {6070, "its copies of parts of the node are to go, as those of lifecycle, ackpath and leadership have"},
 	"lab/verify":             {6300, "thirteen workloads with their checkers"},
 
 	"internal/ops/backup/restore.go":    {560, "see the package"},
