@@ -60,7 +60,7 @@ func TestSQLSeeds(t *testing.T) {
 		10174:  "a node whose log had rotted was elected, and waited for ever for what its feed could not read",
 		11559:  "a leader that had adopted XA transactions waited for what its life before had proposed in the same term, with its feed paused",
 		100313: "a power loss that only a judgement had met went unnoticed",
-		119:    "the death of a follower ended the leader's lease for a moment, and its guard, told so, killed its mysqld",
+		121:    "the death of a follower ended the leader's lease for a moment, and its guard, told so, killed its mysqld",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
 		if err != nil {
