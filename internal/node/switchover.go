@@ -33,8 +33,8 @@ func (n *Node) awaitAppliedHere(ctx context.Context, _ uint64, r leadership.Appl
 // Switchover implements api.Backend.
 func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
 	v := n.view()
-	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun, Candidates: leadership.Candidates(v),
-		OpenTransactions: []api.OpenTransaction{}}
+	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun,
+		Candidates: leadership.Candidates(v), OpenTransactions: []api.OpenTransaction{}}
 	wait := api.DefaultTrxWait
 	if req.OpenTrxWait != nil {
 		wait = *req.OpenTrxWait

@@ -25,8 +25,8 @@ import (
 // glue is package node in the simulation: the Top of a machine with a mysqld. What package node leaves to packages of
 // its own is done here by the same code: lifecycle.Lives (all that happens to mysqld between its start and its death),
 // ackpath.Path (from committed entries to OKs), leadership.Leadership (moving it, and the lease), ha.Decide, ledger,
-// dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step by step, is what it
-// does in between: the pump, the feed, seeding, the guard's process. Each function names the one that it follows.
+// dump.Stepper (the cutter), raftlog's entries and search. What is modelled after package node, step by step, is what
+// it does in between: the pump, the feed, seeding, the guard's process. Each function names the one that it follows.
 //
 // Left out: weights, a pause, the log's bound (ledger.BoundPoint), force-quorum, the router.
 type glue struct {

@@ -204,8 +204,8 @@ func (t *guardTimer) set(g *glue, until time.Duration) {
 	}
 }
 
-// wait acts some time after the moment that it was told, as a process does that has to wake up first. A lease that comes
-// in between comes too late.
+// wait acts some time after the moment that it was told, as a process does that has to wake up first. A lease that
+// comes in between comes too late.
 func (t *guardTimer) wait(g *glue) {
 	t.asked = true
 	g.w.At(g.n.clock.true(max(t.until-g.now(), 0)), func() {

@@ -110,7 +110,8 @@ func TestStateInWords(t *testing.T) {
 	for range 50 {
 		low.view.Members[1].Warnings = append(low.view.Members[1].Warnings, "it is slow")
 	}
-	if a := alertsOf(Problems(low.view, "below"), st.Nodes); len(a) != maxAlerts+1 || !strings.Contains(a[maxAlerts].Text, "39 more") {
+	if a := alertsOf(Problems(low.view, "below"), st.Nodes); len(a) != maxAlerts+1 ||
+		!strings.Contains(a[maxAlerts].Text, "39 more") {
 		t.Errorf("many alerts: %+v", a)
 	}
 	broken := healthy()

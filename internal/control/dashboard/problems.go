@@ -62,7 +62,8 @@ func (f *finder) tell(k kind, p Problem) {
 	f.found = append(f.found, p)
 }
 
-// Problems are what is wrong with a cluster, the worst first. The reasons of nodes are shown in a place such as "below".
+// Problems are what is wrong with a cluster, the worst first. The reasons of nodes are shown in a place such as
+// "below".
 func Problems(v api.ClusterView, reasons string) []Problem {
 	f := finder{ClusterView: v}
 	if v.Doubt != "" {
@@ -187,7 +188,8 @@ func (f *finder) lost(whyNot, reasons string) {
 	}
 }
 
-// commits looks for what speaks against a failover, for what slows commits, and for OKs that mean less than they should.
+// commits looks for what speaks against a failover, for what slows commits, and for OKs that mean less than they
+// should.
 func (f *finder) commits(whyNot string) {
 	if f.Pause != nil {
 		end := "until an operator resumes it"

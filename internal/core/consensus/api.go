@@ -54,11 +54,11 @@ func (n *Node) changed(index, term uint64) error {
 	return nil
 }
 
-// Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and done is called
-// on the loop with the outcome. An error means that it is in no log. It owns data from then on. If raft has made a copy
-// of it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much is in
-// flight as MaxUncommittedBytes allows, or others wait for room: the caller then offers nothing more until WhenRoom's
-// call.
+// Offer is ProposeInTerm without waiting, on the loop: proposals of one caller get ascending indexes, and done is
+// called on the loop with the outcome. An error means that it is in no log. It owns data from then on. If raft has made
+// a copy of it, copied is called on the loop, unless it is nil: data is the caller's again. more is false when as much
+// is in flight as MaxUncommittedBytes allows, or others wait for room: the caller then offers nothing more until
+// WhenRoom's call.
 func (n *Node) Offer(term uint64, data []byte, done func(index, term uint64, err error), copied func()) (more bool) {
 	p := newProposal(term, data)
 	p.done, p.copied = done, copied

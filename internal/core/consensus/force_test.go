@@ -225,7 +225,8 @@ func TestTakeoverCrash(t *testing.T) {
 			t.Fatalf("step %d, again: %v", step, err)
 		}
 		s, err := recoverState(st.crash(), 0)
-		if err != nil || s.last != plan.End() || s.commit != plan.End() || !slices.Equal(s.storage.conf.GetVoters(), []uint64{1}) {
+		if err != nil || s.last != plan.End() || s.commit != plan.End() ||
+			!slices.Equal(s.storage.conf.GetVoters(), []uint64{1}) {
 			t.Fatalf("step %d: %+v, %v", step, s, err)
 		}
 	}

@@ -260,7 +260,8 @@ func TestFailedSyncIsFinal(t *testing.T) {
 func TestPanicIsFatal(t *testing.T) {
 	g := newGroup(t)
 	r := g.add(1, newMemStore(1), nil)
-	if err := r.do(context.Background(), func(*core) { panic("tocommit is out of range") }, nil); !errors.Is(err, ErrStopped) {
+	err := r.do(context.Background(), func(*core) { panic("tocommit is out of range") }, nil)
+	if !errors.Is(err, ErrStopped) {
 		t.Fatalf("got %v", err)
 	}
 	r.Stop()

@@ -36,7 +36,7 @@ func newProposal(want uint64, data []byte) *proposal {
 }
 
 // proposals follows entries from the caller to the commit index. Those that come beyond the limit of what may be in
-// flight wait for room, first come first served, but behind what is offered (Offer): that counts at once, and stops by
+// flight wait for room, first come first served, but after what is offered (Offer): that counts at once, and stops by
 // itself. One that is larger than the limit goes alone.
 type proposals struct {
 	limit    uint64

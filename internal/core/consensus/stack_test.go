@@ -106,8 +106,8 @@ func startMemberOn(t testing.TB, h *wan.Host, ca *pki.CA, id uint64, dir string,
 	if m.loop, err = loop.New(50 * time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	links := transport.Config{ID: id, Loop: m.loop, Cluster: "c", Listen: "127.0.0.1:0", TLS: func() *tls.Config { return b.PeerTLS() },
-		Handler: m}
+	links := transport.Config{ID: id, Loop: m.loop, Cluster: "c", Listen: "127.0.0.1:0",
+		TLS: func() *tls.Config { return b.PeerTLS() }, Handler: m}
 	cfg := consensus.Config{
 		ID: id, Loop: m.loop, Storage: m.disk,
 		OnCommitted: func(ents []*raftpb.Entry) error { m.delivered.Store(ents[len(ents)-1].GetIndex()); return nil },

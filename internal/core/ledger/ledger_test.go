@@ -221,7 +221,8 @@ func TestLedgerApplied(t *testing.T) {
 		}
 	}
 	// A new life holds less than the one before it had.
-	l.Restart([]Mark{{Index: 14, First: 14, GTIDs: testSet(t, "4").Ranges()}, {Index: 16, First: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
+	l.Restart([]Mark{{Index: 14, First: 14, GTIDs: testSet(t, "4").Ranges()},
+		{Index: 16, First: 16, GTIDs: testSet(t, "8").Ranges()}}, 17)
 	if err := trxStep(at(400), at(500), 0, 9, 9).add(l); err != nil { // 18
 		t.Fatal(err)
 	}

@@ -517,7 +517,7 @@ func TestUnreadableStateSlot(t *testing.T) {
 	}
 }
 
-// TestNoSnapshotWhileTheLogIsReplaced: the new configuration does not belong to the segments of before.
+// TestNoSnapshotWhileTheLogIsReplaced: the new configuration does not belong to the segments that go.
 func TestNoSnapshotWhileTheLogIsReplaced(t *testing.T) {
 	fsys, _ := smallLog(t)
 	l := open(t, fsys)

@@ -97,8 +97,8 @@ func (p *Path) Settled() uint64 { return p.settled.Load() }
 // backdateFrom is how much older than its arrival an entry is when its age is worth a second lock of the ledger.
 const backdateFrom = 50 * time.Millisecond
 
-// OnCommitted takes committed entries, in order. An error ends the node. Ordinary transactions (raftlog.IsPlainTrx) take
-// it no time: a few additions and an acknowledgement. Settings, barriers and the rest may make the member wait.
+// OnCommitted takes committed entries, in order. An error ends the node. Ordinary transactions (raftlog.IsPlainTrx)
+// take it no time: a few additions and an acknowledgement. Settings, barriers and the rest may make the member wait.
 func (p *Path) OnCommitted(entries []*raftpb.Entry) error {
 	var ack *raftlog.Meta
 	var ackTerm uint64
