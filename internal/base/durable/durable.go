@@ -44,18 +44,11 @@ func ReadPrivate(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckPrivate(path, st); err != nil {
-		return nil, err
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s can be read by others (mode %04o): chmod 600, and think about who has it", path,
+			st.Mode().Perm())
 	}
 	return io.ReadAll(io.LimitReader(f, limit))
-}
-
-// CheckPrivate refuses a file that others than this user can read.
-func CheckPrivate(path string, st fs.FileInfo) error {
-	if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return fmt.Errorf("%s can be read by others (mode %04o): chmod 600, and think about who has it", path, mode)
-	}
-	return nil
 }
 
 // SyncDir makes the names in a folder durable.

@@ -27,7 +27,6 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"trireme/internal/base/config"
-	"trireme/internal/base/durable"
 )
 
 // S3Options say where a bucket is and who asks.
@@ -199,11 +198,12 @@ func (o *S3Options) credentials() (*credentials.Credentials, error) {
 		}
 	}
 	st, err := os.Stat(file)
-	if err == nil {
-		err = durable.CheckPrivate(file, st)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDenied, err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%w: %s can be read by others (mode %04o): chmod 600, and think about who has it", ErrDenied,
+			file, st.Mode().Perm())
 	}
 	c := credentials.NewFileAWSCredentials(file, "")
 	if v, err := c.GetWithContext(nil); err != nil || v.AccessKeyID == "" || v.SecretAccessKey == "" {
