@@ -181,8 +181,9 @@ func (c *core) receive(m *raftpb.Message) {
 		return // proposals are made on the leader (DisableProposalForwarding)
 	case raftpb.MsgReadIndex:
 		// A leader that is the only voter would answer at once, with a commit index that may be old. Another member
-		// would forward the question under the asker's name, which the leader's links refuse.
-		if !c.committedInTerm() {
+		// would forward the question under the asker's name, which the leader's links refuse: so does one that has heard
+		// of another leader in this turn, which its state does not show yet.
+		if !c.committedInTerm() || c.rn.BasicStatus().RaftState != raft.StateLeader {
 			return // asked again soon
 		}
 	case raftpb.MsgVote, raftpb.MsgPreVote:

@@ -561,6 +561,24 @@ func TestReadIndexIsNotPassedOn(t *testing.T) {
 	}
 }
 
+// TestReadIndexInTheTurnOfALoss: nor one that comes in the turn in which it hears of the leader that follows it.
+func TestReadIndexInTheTurnOfALoss(t *testing.T) {
+	e := threeVoters(t)
+	e.members[1].core.campaign()
+	e.settle()
+	m := e.members[1]
+	m.core.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(3)), To: new(uint64(1)),
+		Term: new(m.core.state.Term + 1)})
+	m.core.receive(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(uint64(1)),
+		Entries: []*raftpb.Entry{{Data: []byte("question")}}})
+	m.turn()
+	for _, msg := range e.net {
+		if msg.GetFrom() != 1 {
+			t.Errorf("1 sends %v", msg)
+		}
+	}
+}
+
 // TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another
 // (S10).
 func TestLeastTimeout(t *testing.T) {
