@@ -12,6 +12,12 @@ type ackHost struct{ n *Node }
 
 func (h ackHost) Raft() ackpath.Raft { return h.n.cons }
 
+func (h ackHost) WhenRoom(f func()) { h.n.cons.WhenRoom(func() { h.n.engine.Do(f) }) }
+
+func (h ackHost) CarryBegins() { h.n.load.drop() }
+
+func (h ackHost) Proposing(m *raftlog.Meta, data []byte) { h.n.load.begin(m, data) }
+
 func (h ackHost) Leading() (ackpath.Leading, bool) {
 	s := h.n.lives.Status()
 	l := s.Life()

@@ -132,7 +132,7 @@ func (n *Node) View(context.Context) api.ClusterView {
 
 // viewForPeople is the node as it is now, in which who has fallen silent does not answer.
 func (n *Node) viewForPeople() ha.View {
-	v := n.view()
+	v := n.control.View()
 	for i := range v.Peers {
 		if n.gossip.Silent(v.Peers[i].ID) {
 			v.Peers[i].Live = false

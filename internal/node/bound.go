@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/node/membership"
 )
 
 const (
@@ -22,51 +22,16 @@ const (
 	ownGrace = time.Minute
 )
 
-// membershipOf is raft's membership as the purge counts votes.
-func membershipOf(st *consensus.Status) ledger.Membership {
-	m := ledger.Membership{st.Voters}
-	if len(st.Outgoing) > 0 {
-		m = append(m, st.Outgoing)
-	}
-	return m
-}
-
-// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note
-// of what raft's membership says already.
-func takesPart(st *consensus.Status, m config.Member) bool {
-	return !m.Pending || membershipOf(st).Votes(m.ID) || contains(st.Learners, m.ID)
-}
-
 // retainers is everybody as this node knows them. For purge only.
 func (n *Node) retainers(st *consensus.Status) []ledger.LogRetainer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var all []ledger.LogRetainer
-	for _, m := range n.Settings().Members {
-		if !takesPart(st, m) {
-			continue
-		}
-		k := ledger.LogRetainer{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
-		p := n.gossip.Peers()[m.ID]
-		switch {
-		case m.ID == n.id.ID:
-			k.Live, k.Keep = true, n.lives.KeepFrom()
-			if _, ready := n.readyLocked(); ready {
-				n.purging.readyAt = now()
-			}
-			k.Ready = n.purging.readyAt > 0 && now()-n.purging.readyAt < ownGrace
-			if !k.Data {
-				k.Keep = st.Commit
-			}
-		case p.Fresh():
-			k.Live, k.Ready, k.Keep = true, p.Ready, p.KeepFrom
-			if !k.Data || m.Delay() > 0 { // it keeps for itself what its mysqld has not got yet
-				k.Keep = p.Member.Raft.Commit
-			}
-		}
-		all = append(all, k)
+	if _, ready := n.control.ReadyLocked(); ready {
+		n.purging.readyAt = now()
 	}
-	return all
+	own := ledger.LogRetainer{ID: n.id.ID, Keep: n.lives.KeepFrom(),
+		Ready: n.purging.readyAt > 0 && now()-n.purging.readyAt < ownGrace}
+	return membership.Retainers(own, st, n.Settings(), n.gossip.Peers())
 }
 
 // purge removes what no node's recovery needs any more (S8). Beyond the log's bound it gives up data nodes that are
@@ -74,7 +39,7 @@ func (n *Node) retainers(st *consensus.Status) []ledger.LogRetainer {
 // noteBound.
 func (n *Node) purge(context.Context) {
 	st := n.cons.Status()
-	all, m := n.retainers(&st), membershipOf(&st)
+	all, m := n.retainers(&st), membership.VotesOf(&st)
 	limit, why := n.logBound()
 	safe, pin := ledger.PurgePoint(st.Commit, m, all)
 	n.purgeTo(min(int64(n.cfg.Raft.LogMax), limit), safe)
@@ -172,7 +137,7 @@ func (n *Node) noteBound(limit int64, why, pin string) {
 // refusedLocked says why the leader takes no writes although it has a majority: more of the voters' logs have come to
 // their bounds than it can do without. It goes on by itself when they are below.
 func (n *Node) refusedLocked(st *consensus.Status) string {
-	m := membershipOf(st)
+	m := membership.VotesOf(st)
 	var full []string
 	room := func(id uint64) bool { return id == n.id.ID && n.bound == "" }
 	if n.bound != "" && m.Votes(n.id.ID) {

@@ -137,7 +137,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 	n.lives.Change((*lifecycle.Status).HandOver)
 	outcome := make(chan leadership.Moved, 1)
 	asker := api.AskedBy(ctx)
-	n.serveTaskLocked(func(ctx context.Context) {
+	n.control.ServeLocked(func(ctx context.Context) {
 		outcome <- n.disband(api.AskedAs(ctx, asker), l, term, p, wait)
 	})
 	n.mu.Unlock()
@@ -152,7 +152,7 @@ func (n *Node) Leave(ctx context.Context, req api.LeaveRequest) (api.LeaveResult
 
 // planLeave says who would become what, or why it cannot be: everybody has to be there and well.
 func (n *Node) planLeave() (plainPlan, error) {
-	v, c := n.view(), n.Settings()
+	v, c := n.control.View(), n.Settings()
 	p := plainPlan{res: api.LeaveResult{Cluster: n.id.Cluster, Term: v.Raft.Term, Account: plainAccount,
 		Replicas: []api.PlainServer{}, Loggers: []string{},
 		OpenTransactions: []api.OpenTransaction{}}}
@@ -213,7 +213,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 		}
 		// It may come into force still: then nothing may have been written after it.
 		if unsure {
-			leaderHost{n}.Fence("whether the cluster has ended is not known: "+m.Err.Error(),
+			n.control.LeaderHost().Fence("whether the cluster has ended is not known: "+m.Err.Error(),
 				func(s *lifecycle.Status) bool { return s.HandsOver(l) })
 			return m
 		}
@@ -227,7 +227,7 @@ func (n *Node) disband(ctx context.Context, l *lifecycle.Life, term uint64, p pl
 			_, _ = reqCancelLeave.Ask(sctx, n.tr, id, transport.None{}) // one that does not hear it goes back by itself
 		})
 	}
-	_ = n.leader(l, term).Reopen(ctx) // else this node is fenced, and the cluster goes on with another leader
+	_ = n.control.Leader(l, term).Reopen(ctx) // else this node is fenced, and the cluster goes on with another leader
 	n.task(func(ctx context.Context) {
 		if err := l.Admin().DropReplAccount(ctx, plainAccount); err != nil {
 			n.log.Warn("the account of plain replicas is left", "user", plainAccount, "err", err)
@@ -242,7 +242,7 @@ func (n *Node) prepareAll(ctx context.Context, l *lifecycle.Life, term uint64, p
 	if m.Err = n.checkNonePrepared(ctx, l); m.Err != nil {
 		return m
 	}
-	m = n.leadership.Close(ctx, n.leader(l, term), term, gossip.Leave{Cause: "the cluster is left"}, wait)
+	m = n.leadership.Close(ctx, n.control.Leader(l, term), term, gossip.Leave{Cause: "the cluster is left"}, wait)
 	if m.Err == nil {
 		m.Err = n.prepareClosed(ctx, l, term, p, order)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"trireme/internal/base/rule"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 )
@@ -28,7 +29,7 @@ func TestBrokenRuleIsLoggedByItsKey(t *testing.T) {
 		{errors.New("S12: only a text"), ""},
 	} {
 		var out bytes.Buffer
-		slog.New(slog.NewTextHandler(&out, nil)).Error("this node stops permanently", whyStopped(c.err)...)
+		slog.New(slog.NewTextHandler(&out, nil)).Error("this node stops permanently", rule.Fields(c.err)...)
 		if got := out.String(); !strings.HasSuffix(got, c.want) || strings.Contains(got, " rule=") != (c.want != "") {
 			t.Errorf("%v: %s, want %q", c.err, got, c.want)
 		}

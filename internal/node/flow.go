@@ -51,7 +51,7 @@ func (n *Node) laggingLocked() time.Duration {
 func (n *Node) updateLag(f *ha.Laggard) {
 	n.mu.Lock()
 	m, _ := n.Settings().MemberByID(n.id.ID)
-	_, ready := n.readyLocked()
+	_, ready := n.control.ReadyLocked()
 	was, s := n.srv.lagging, n.lives.Status()
 	n.srv.laggingAt = now()
 	n.srv.lagging = f.Ask(now(), n.Settings().LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),

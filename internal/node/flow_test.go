@@ -34,7 +34,7 @@ func TestTendFlow(t *testing.T) {
 	}
 	n.lives.Change((*lifecycle.Status).HandOver)
 	n.updateFlow()
-	n.leader(nil, 0).BeginClosing()
+	n.control.Leader(nil, 0).BeginClosing()
 	if s := n.lives.Status(); n.acks.Delay() != 0 || !s.Closing() {
 		t.Errorf("writes are about to be closed, and slowed by %v", n.acks.Delay())
 	}

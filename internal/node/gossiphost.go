@@ -1,14 +1,16 @@
 package node
 
-import (
-	"trireme/internal/core/transport"
-	"trireme/internal/node/gossip"
-)
+import "trireme/internal/node/gossip"
 
 // gossipHost is what gossip sees of this node.
 type gossipHost struct{ host }
 
-func (h gossipHost) Links() *transport.Transport { return h.n.tr }
+func (h gossipHost) Links() gossip.Links {
+	if h.n.tr == nil {
+		return nil
+	}
+	return h.n.tr
+}
 
 func (h gossipHost) Status() gossip.Status { return h.n.myStatus() }
 

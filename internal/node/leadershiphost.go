@@ -19,7 +19,7 @@ func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h.host) 
 
 func (h leadershipHost) Member(name string) (config.Member, error) { return h.n.findMember(name) }
 
-func (h leadershipHost) View() ha.View { return h.n.view() }
+func (h leadershipHost) View() ha.View { return h.n.control.View() }
 
 func (h leadershipHost) CheckTerm(want uint64) error { return h.n.members.CheckTerm(want) }
 

@@ -6,9 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"trireme/internal/base/config"
-	"trireme/internal/core/consensus"
-	"trireme/internal/core/ha"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
@@ -70,86 +67,9 @@ func (h lifeHost) Guard(until time.Duration) {
 	}
 }
 
-func (h lifeHost) Dying(l *lifecycle.Life) { h.n.noteDying(l) }
+func (h lifeHost) Dying(l *lifecycle.Life) { h.n.control.Dying(l) }
 
 func (h lifeHost) Fail(err error) { h.n.fail(err) }
-
-// leader is l as what takes writes in a term, or is to.
-func (n *Node) leader(l *lifecycle.Life, term uint64) *lifecycle.Leader {
-	return n.lives.Leader(l, term, leaderHost{n})
-}
-
-// leaderHost is what a life that leads sees of this node.
-type leaderHost struct{ n *Node }
-
-func (h leaderHost) AwaitLease(ctx context.Context, patience time.Duration) error {
-	return h.n.leadership.AwaitLease(ctx, patience)
-}
-
-func (h leaderHost) MayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	n, st := h.n, h.n.cons.Status()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s := n.lives.Status()
-	if err := s.MayOpen(l, term, from); err != nil {
-		return err
-	}
-	if n.Settings().Disbanded != nil || n.seeding.HasNewDecisions() || st.Term != term || st.Role != consensus.Leader {
-		return consensus.ErrNotLeader
-	}
-	n.guardStepLocked(lifecycle.OpenPatience)
-	return nil
-}
-
-func (h leaderHost) Opened(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	n := h.n
-	n.log.Info("mysqld takes writes", "term", term)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s := n.lives.Status(); s.Phase() != from || s.Life() != l {
-		return consensus.ErrNotLeader
-	}
-	n.lives.Change((*lifecycle.Status).Open)
-	n.gossip.Opened(term)
-	n.Publish() // the loop tells the guard: this step has ended
-	return nil
-}
-
-func (h leaderHost) Change(f func(*lifecycle.Status)) {
-	h.n.mu.Lock()
-	defer h.n.mu.Unlock()
-	h.n.lives.Change(f)
-	h.n.gossip.Publish()
-}
-
-func (h leaderHost) Fence(reason string, stands func(*lifecycle.Status) bool) {
-	h.n.mu.Lock()
-	defer h.n.mu.Unlock()
-	yes := false
-	h.n.lives.Change(func(s *lifecycle.Status) { yes = stands(s) })
-	if yes {
-		h.n.fenceLocked(reason)
-	}
-}
-
-func (h leaderHost) EndServer(l *lifecycle.Life) { h.n.endServer(l) }
-
-func (h leaderHost) GuardStep(limit time.Duration) {
-	h.n.mu.Lock()
-	defer h.n.mu.Unlock()
-	h.n.guardStepLocked(limit)
-}
-
-func (h leaderHost) Carry(l *lifecycle.Life, src lifecycle.Stream, term uint64, ended func()) {
-	h.n.Go(func(context.Context) {
-		defer ended()
-		h.n.pump(l, src, term)
-	})
-}
-
-func (h leaderHost) TransactionRefuse() config.Bytes { return h.n.Settings().TransactionRefuse }
-func (h leaderHost) Routes()                         { h.n.routes() }
-func (h leaderHost) DropAddresses()                  { h.n.dropVIP() }
 
 // lifeFeed is the feed as a life of mysqld sees it.
 type lifeFeed struct{ n *Node }

@@ -21,7 +21,6 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/guard"
-	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
@@ -29,6 +28,7 @@ import (
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/controlloop"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
@@ -40,7 +40,6 @@ import (
 
 // Pauses of the node's periodic work.
 const (
-	loopInterval        = 250 * time.Millisecond // Decide is asked at least this often (ha.NextLook)
 	appliedInterval     = 200 * time.Millisecond // gtid_executed is read while something is not applied
 	durableInterval     = 5 * time.Second        // S8
 	applierInterval     = 2 * time.Second
@@ -86,6 +85,7 @@ type Node struct {
 	members    *membership.Members
 	seeding    *seeding.Seeding
 	leadership *leadership.Leadership
+	control    *controlloop.Loop
 	metrics    *prometheus.Registry
 	samples    *recorder.Store // nil: nothing is recorded
 	vip        addresses
@@ -104,8 +104,6 @@ type Node struct {
 	routers  api.Routers // without a node, which a switchover waits for
 
 	mu           sync.Mutex
-	raft         consensus.State
-	leaderSince  time.Duration
 	keyWarnings  []string
 	riskWarnings []string // of mysql.options; never changed
 
@@ -176,7 +174,7 @@ func (n *Node) fail(err error) {
 
 // loop asks ha.Decide until the node stops. It returns the reason of a fatal stop, or nil.
 func (n *Node) loop(ctx context.Context) error {
-	tick := time.NewTimer(loopInterval)
+	tick := time.NewTimer(controlloop.Interval)
 	defer tick.Stop()
 	var counted time.Duration
 	for {
@@ -192,13 +190,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.acks.TickRules(n.Settings())
 		n.updateFlow()
 		n.reads.LookAtLive()
-		v := n.look()
-		tick.Reset(ha.NextLook(v, n.tellGuard(v.Raft.LeaseUntil), loopInterval))
-		st, acts := ha.Decide(v)
-		n.noteState(st)
-		for _, a := range acts {
-			n.act(a)
-		}
+		tick.Reset(n.control.Turn(controlloop.Interval) - now())
 		n.routes()
 		n.updateVIPSoon()
 		if n.gossip.Due() {
@@ -209,198 +201,6 @@ func (n *Node) loop(ctx context.Context) error {
 			n.gossip.Broadcast()
 		}
 	}
-}
-
-// noteState remembers what Decide said and logs it when it is new.
-func (n *Node) noteState(st ha.State) {
-	n.mu.Lock()
-	changed := n.why != st.Why
-	if n.stateName != st.Name {
-		n.gossip.Publish()
-	}
-	n.stateName, n.why = st.Name, st.Why
-	term := n.raft.Term
-	n.mu.Unlock()
-	if changed {
-		n.watchdog.manager.Status(st.Why)
-		n.log.Info(st.Why, "term", term, "state", st.Name)
-	}
-}
-
-// look is the loop's view: it takes note of what consensus says.
-func (n *Node) look() ha.View {
-	st := n.cons.Status()
-	lease := time.Duration(n.cons.LeaseUntil())
-	last := n.led.NewestBarrier()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.softStateLocked(st.State)
-	n.leadership.NoteLease(lease)
-	v := n.viewLocked(&st, lease, last)
-	n.leadership.Saw(v)
-	return v
-}
-
-// view is the node as it is now, for ha. Asking changes nothing.
-func (n *Node) view() ha.View {
-	st := n.cons.Status()
-	lease := time.Duration(n.cons.LeaseUntil())
-	last := n.led.NewestBarrier()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.viewLocked(&st, lease, last)
-}
-
-func (n *Node) viewLocked(st *consensus.Status, lease time.Duration, last ledger.Barrier) ha.View {
-	lease = n.leadership.Lease(lease)
-	s := n.lives.Status()
-	c := n.Settings()
-	v := ha.View{
-		Now:  now(),
-		Self: n.id.ID,
-		Name: n.id.Name,
-		Raft: ha.Raft{Term: st.Term, Leader: st.Leader, IsLeader: st.Role == consensus.Leader, Commit: st.Commit,
-			LeaseUntil: lease, Transferee: st.Transferee, Since: n.leaderSince,
-			Unsettled: st.Role == consensus.Leader && n.acks.Settled() != st.Term,
-			Voters:    len(st.Voters), Stuck: s.LogStuck(), Full: fullDisk(n.fullDir)},
-		Server:        n.serverViewLocked(),
-		Serving:       s.Serving.View(),
-		Stopping:      s.Stopping(),
-		Voter:         contains(st.Voters, n.id.ID),
-		LastOpen:      uint64(last.Node),
-		Paused:        c.PausedAt(time.Now()),
-		FailbackAfter: c.Failback(),
-	}
-	if s.TakesWrites() && s.Term() == st.Term {
-		v.Open = n.id.ID
-	}
-	if v.Raft.IsLeader {
-		v.Refused = n.refusedLocked(st)
-	}
-	n.leadership.Show(&v)
-	if m, ok := c.MemberByID(n.id.ID); ok && !m.Leaving() {
-		v.Weight = m.Weight
-	}
-	peers := n.gossip.Peers()
-	for _, m := range c.Members {
-		if m.ID != n.id.ID {
-			p := peers[m.ID]
-			v.Peers = append(v.Peers, peerView(m, p, st))
-			if p.Fresh() && p.OpenTerm == st.Term {
-				v.Open = m.ID
-			}
-		}
-	}
-	return v
-}
-
-// serverViewLocked is this node's mysqld for ha.
-func (n *Node) serverViewLocked() ha.Server {
-	s := n.lives.Status()
-	v := s.Server.View()
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = n.srv.backlog.Applied, n.seeding.Applier(), n.srv.rate, n.srv.heavy,
-		n.delayed()
-	v.Stalled = n.stalledLocked() > 0
-	v.SteppingDown = s.SteppingDown(n.raft.Role == consensus.Leader)
-	return v
-}
-
-// peerView is another member as its last status showed it.
-func peerView(m config.Member, s *gossip.Peer, st *consensus.Status) ha.Peer {
-	p := ha.Peer{ID: m.ID, Name: m.Name, Voter: contains(st.Voters, m.ID), Data: m.Role != config.RoleLogger,
-		Weight: m.Weight}
-	if m.Leaving() && p.Voter {
-		p.Weight = 0 // its vote is about to be taken
-	}
-	if pr, ok := st.Members[m.ID]; ok {
-		p.Match, p.Heard = pr.Match, pr.Answered
-	}
-	if s.Fresh() {
-		p.Live, p.Ready, p.Applied = true, s.Ready, s.Member.Raft.Applied
-		p.Full = s.Full
-		p.Stalled = s.Ready && s.Member.State == api.StateCatchingUp
-		p.Unready, p.Rate, p.Heavy, p.Since = s.Unready, s.Rate, s.Heavy, s.Since
-	}
-	return p
-}
-
-// softStateLocked takes role, term and leader, unless newer ones are known.
-func (n *Node) softStateLocked(s consensus.State) {
-	if s.Seq < n.raft.Seq {
-		return
-	}
-	if s.Role == consensus.Leader && (n.raft.Role != consensus.Leader || n.raft.Term != s.Term) {
-		n.leaderSince = now()
-		n.leadership.Elected(s.Term)
-	}
-	if n.raft != s {
-		n.gossip.Publish()
-	}
-	if n.raft.Term != s.Term || n.raft.Leader != s.Leader {
-		n.stayLocked() // who wanted to end the cluster does not lead any more
-	}
-	n.gossip.Follows(s.Leader)
-	n.leadership.InTerm(s.Term)
-	n.raft = s
-}
-
-// act starts one action of ha.Decide. What the action rests on is read again first: mysqld may have died and the term
-// may have moved on since the View was made. An action of an older term is dropped, except a fence (S7).
-func (n *Node) act(a ha.Action) {
-	term := n.cons.Status().Term
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l, stands := n.lives.Begin(a, term)
-	if !stands {
-		return
-	}
-	switch a.Kind {
-	case ha.StartServer:
-		n.task(n.startServer)
-	case ha.Judge:
-		n.task(func(ctx context.Context) { n.judgeServer(ctx, l) })
-	case ha.Seed:
-		n.task(n.seeding.Seed)
-	case ha.Promote:
-		n.serveTaskLocked(func(ctx context.Context) { n.promote(ctx, l, a.Term) })
-	case ha.Fence:
-		n.fenceLocked(a.Reason)
-	case ha.Restart:
-		n.task(func(context.Context) { n.restartServer(a.Reason) })
-	case ha.HandOver:
-		n.task(n.leadership.Begin(a).HandOver)
-	case ha.Switchover:
-		attempt, leader := n.leadership.Begin(a), n.leader(l, a.Term)
-		n.serveTaskLocked(func(ctx context.Context) { attempt.Switchover(ctx, leader) })
-	}
-}
-
-// serveTaskLocked runs a promotion, or what closes writes by plan: a fence cancels it and waits for its end.
-func (n *Node) serveTaskLocked(f func(ctx context.Context)) {
-	ctx, cancel := context.WithCancel(n.ctx)
-	done := make(chan struct{})
-	var before <-chan struct{}
-	n.lives.Change(func(s *lifecycle.Status) { before = s.Run(cancel, done) })
-	n.gossip.Publish()
-	n.task(func(context.Context) {
-		defer close(done)
-		f(ctx)
-		cancel()
-		if before != nil {
-			n.wakeLoop()
-			<-before
-		}
-	})
-}
-
-// fenceLocked begins a fence, whatever is under way.
-func (n *Node) fenceLocked(reason string) {
-	if s := n.lives.Status(); s.TakesWrites() {
-		n.gossip.Leave(s.Term(), gossip.Leave{Cause: reason})
-	}
-	n.lives.BeginFence()
-	n.gossip.Publish()
-	n.task(func(ctx context.Context) { n.fence(ctx, reason) })
 }
 
 // task runs f on a goroutine that the node waits for when it stops, and wakes the loop when it is done.

@@ -52,7 +52,7 @@ func (n *Node) startEngine() error {
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight), CampaignDelay: n.leadership.CampaignDelay,
 		OnAnswer:    func(uint64) { n.wakeLoop() },
-		OnCommitted: n.acks.OnCommitted, Quick: raftlog.IsPlainTrx, OnMatch: n.acks.OnMatch, OnSoftState: n.onSoftState,
+		OnCommitted: n.acks.OnCommitted, Quick: raftlog.IsPlainTrx, OnMatch: n.acks.OnMatch, OnSoftState: n.control.SoftState,
 		OnSnapshot: n.onSnapshot, OnFatal: n.fail, Logger: n.base}, boot)
 	n.engine.Start() // without raft, too: the end of the links waits for it
 	return err

@@ -55,20 +55,20 @@ func TestMayOpen(t *testing.T) {
 		*n.Settings() = *settings.Clone()
 		n.lives.Change(promoting)
 		c.change()
-		if err := (leaderHost{n}).MayOpen(c.life, c.term, c.from); (err == nil) != c.may {
+		if err := n.control.LeaderHost().MayOpen(c.life, c.term, c.from); (err == nil) != c.may {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	*n.Settings() = *settings.Clone()
 	n.lives.Change(promoting)
-	if err := (leaderHost{n}).Opened(l, term, ha.PhasePromoting); err != nil || n.view().Open != 1 {
-		t.Errorf("%v; %d takes writes", err, n.view().Open)
+	if err := n.control.LeaderHost().Opened(l, term, ha.PhasePromoting); err != nil || n.control.View().Open != 1 {
+		t.Errorf("%v; %d takes writes", err, n.control.View().Open)
 	}
 	n.lives.Change(promoting)
 	n.lives.Change((*lifecycle.Status).Fence)
-	if err := (leaderHost{n}).Opened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.view().
+	if err := n.control.LeaderHost().Opened(l, term, ha.PhasePromoting); !errors.Is(err, consensus.ErrNotLeader) || n.control.View().
 		Serving.Phase != ha.PhaseFencing {
-		t.Errorf("%v in the middle of a fence; %+v", err, n.view().Serving)
+		t.Errorf("%v in the middle of a fence; %+v", err, n.control.View().Serving)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestFenceEndsAllThatServes(t *testing.T) {
 	serve := func(f func(ctx context.Context)) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.serveTaskLocked(f)
+		n.control.ServeLocked(f)
 	}
 	n.lives.Change(func(s *lifecycle.Status) { s.Promote(7) })
 	serve(func(ctx context.Context) {

@@ -70,7 +70,7 @@ func TestNoLeaderKnownIsNoLeader(t *testing.T) {
 		{"a later term without a leader", consensus.State{Term: 5}, false},
 	} {
 		n := listener(t)
-		n.raft = c.raft
+		n.control.SoftState(c.raft)
 		n.gossip.Peers()[1] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{OpenTerm: 4, Epoch: "2/4",
 			Member: api.MemberView{Name: "db1", MySQL: &api.MySQLView{Host: "db1", Port: 3306}}}}
 		if v, term := n.routerViewLocked(gossip.Status{}); (v.RW != nil) != c.want || (term == 4) != c.want {

@@ -17,19 +17,20 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/rule"
 	"trireme/internal/base/run"
 	"trireme/internal/base/systemd"
 	"trireme/internal/control/dashboard"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/guard"
-	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/controlloop"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
@@ -90,11 +91,13 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.reads = reads.New(id, n.led, readHost{host{n}}, n.log)
 	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
-	n.gossip = gossip.New(cfg, id, n.led, gossipHost{host{n}}, n.log)
+	n.gossip = gossip.New(cfg, id, n.led, realTime, gossipHost{host{n}}, n.log)
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
+	n.control = controlloop.New(controlloop.Parts{ID: id, Mu: &n.mu, Time: realTime, Lives: n.lives, Leadership: n.leadership,
+		Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
@@ -320,7 +323,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 		n.stopServer()
 	case err != nil:
 		// An invariant is broken or the disk failed: this node must not serve any more (S13).
-		n.log.Error("this node stops permanently", whyStopped(err)...)
+		n.log.Error("this node stops permanently", rule.Fields(err)...)
 		n.watchdog.manager.Stopping("stops permanently: " + err.Error())
 		n.killServer()
 	}
@@ -416,7 +419,7 @@ func (n *Node) startFeed() (err error) {
 	if err != nil {
 		return err
 	}
-	log := &feedLog{n: n}
+	log := lifecycle.NewFeedLog(n.rlog, n.led)
 	n.feed, err = dump.NewFeed(dump.FeedConfig{Listen: "127.0.0.1:0", User: n.feedLogin.User,
 		Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
@@ -425,30 +428,19 @@ func (n *Node) startFeed() (err error) {
 	return err
 }
 
-// feedFailed is told what ends the feed permanently.
-func (n *Node) feedFailed(err error) {
-	if errors.Is(err, dump.ErrInvariant) {
-		n.fail(fmt.Errorf("the feed: %w", err))
-		return
-	}
-	leaderHost{n}.Fence("promotion failed: the feed: "+err.Error(),
-		func(s *lifecycle.Status) bool { return s.FeedFailed(err) })
-	n.gossip.Publish()
-}
-
 // shutdown is a polite stop: leadership first, then mysqld, then everything else.
 func (n *Node) shutdown(cancel context.CancelFunc) {
 	defer cancel()
 	n.log.Info("stopping")
-	leaderHost{n}.Change((*lifecycle.Status).BeginStop) // the others should not hand leadership to this node any more
+	n.control.LeaderHost().Change((*lifecycle.Status).BeginStop) // the others should not hand leadership to this node any more
 	n.wakeLoop()
-	if n.lives.StepDown(n.ctx, n.view) == nil {
+	if n.lives.StepDown(n.ctx, n.control.View) == nil {
 		n.stopServer()
 	}
 }
 
 // stopServer ends mysqld, if it can.
-func (n *Node) stopServer() { n.lives.Stop(context.Background(), leaderHost{n}) }
+func (n *Node) stopServer() { n.lives.Stop(context.Background(), n.control.LeaderHost()) }
 
 func (n *Node) killServer() {
 	l := n.lives.Life()
@@ -505,14 +497,6 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	}
 }
 
-// onSoftState takes changes of role, term and leader.
-func (n *Node) onSoftState(s consensus.State) {
-	n.mu.Lock()
-	n.softStateLocked(s)
-	n.mu.Unlock()
-	n.wakeLoop()
-}
-
 // onSnapshot: the log was replaced by a snapshot of another node.
 func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 	// The log itself may have moved on: this is told in order with what is committed, which follows the snapshot.
@@ -521,12 +505,6 @@ func (n *Node) onSnapshot(snap *raftpb.Snapshot) error {
 		return fmt.Errorf("the snapshot at entry %d that replaced the log: %w", snap.GetMetadata().GetIndex(), err)
 	}
 	n.log.Warn("the log was replaced by a snapshot", "index", b.Index)
-	n.mu.Lock()
-	n.led.Reset(b) // together with the state, or who waits for what is applied would take it for applied
-	if s := n.lives.Status(); s.State() == ha.ServerReady || s.State() == ha.ServerUp {
-		n.lives.Change((*lifecycle.Status).JudgeAgain) // what it holds has to be judged against the new log
-	}
-	n.mu.Unlock()
-	n.wakeLoop()
+	n.control.Snapshot(b)
 	return nil
 }

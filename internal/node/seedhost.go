@@ -13,7 +13,7 @@ import (
 // newSeeding makes the part that gives this node its data.
 func (n *Node) newSeeding() *seeding.Seeding {
 	h := seedHost{host{n}}
-	return seeding.New(n.cfg, n.id, seeding.Parts{Ledger: n.led, Cluster: seedCluster{h.host, n.members},
+	return seeding.New(n.cfg, n.id, seeding.Parts{Time: realTime, Ledger: n.led, Cluster: seedCluster{h.host, n.members},
 		Server: seedServer{n}, Memory: seedMemory{n}, Host: h, Logger: n.log})
 }
 

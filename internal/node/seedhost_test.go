@@ -15,7 +15,7 @@ func TestReasonOnce(t *testing.T) {
 	for applier, want := range map[string]int{"it cannot apply an entry": 1, "": 1} {
 		n.seeding.NoteApplier(nil, applier)
 		n.mu.Lock()
-		n.replaceDataLocked("it cannot apply an entry")
+		n.control.ReplaceDataLocked("it cannot apply an entry")
 		r := n.selfViewLocked(&consensus.Status{}).Reason
 		n.mu.Unlock()
 		if strings.Count(r, "it cannot apply an entry") != want {

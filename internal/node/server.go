@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,35 +9,9 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/mysql/gtid"
+	"trireme/internal/node/controlloop"
 	"trireme/internal/node/lifecycle"
-	"trireme/internal/node/seeding"
 )
-
-// replaceDataLocked has this node's data replaced by a copy of another node's.
-func (n *Node) replaceDataLocked(why string) {
-	n.lives.Change(func(s *lifecycle.Status) { s.Behind(why) })
-	n.gossip.Publish()
-}
-
-// startServer begins a new incarnation: fresh server_uuid, no binary log, read-only (S5).
-func (n *Node) startServer(ctx context.Context) {
-	l, err := n.lives.Start(ctx)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err != nil {
-		n.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, n.id.Name) })
-		s := n.lives.Status()
-		n.log.Error("mysqld did not start", "err", s.Problem(), "attempt", s.Fails())
-		return
-	}
-	n.watchLocked(l)
-	n.srv = serverSlot{}
-	n.seeding.Started()
-	n.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
-	n.gossip.Publish()
-	n.tasks.Add(1)
-	go func() { defer n.tasks.Done(); n.watch(l) }()
-}
 
 // watchLocked hands mysqld to the guard.
 func (n *Node) watchLocked(l *lifecycle.Life) {
@@ -53,105 +26,48 @@ func (n *Node) watchLocked(l *lifecycle.Life) {
 
 // watch waits for the end of one incarnation, or of this daemon: a mysqld that was killed and whose disk hangs may not
 // end before.
-func (n *Node) watch(l *lifecycle.Life) {
-	polling, stop := context.WithCancel(n.ctx)
+func (n *Node) watch(ctx context.Context, l *lifecycle.Life) {
+	polling, stop := context.WithCancel(ctx)
 	defer stop()
 	n.tasks.Add(1)
 	go func() { defer n.tasks.Done(); n.followApplied(polling, l) }()
-	if !l.Watch(n.ctx) {
+	if !l.Watch(ctx) {
 		return // stopParts ends it
 	}
-	n.mu.Lock()
-	if n.lives.Life() == l {
-		n.endsLocked((*lifecycle.Status).Dead)
+	n.control.Dead(l)
+	if n.isStopping() {
+		return
 	}
-	n.mu.Unlock()
-	if !n.isStopping() {
-		exit, _ := l.Process().Exit()
-		n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.Incarnation)
-		if n.guard.Killed() {
-			n.log.Error(guardKilled, "incarnation", l.Incarnation)
-			n.history.add(n.event("guard", 0, guardKilled))
-		}
+	exit, _ := l.Process().Exit()
+	n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.Incarnation)
+	if n.guard.Killed() {
+		n.log.Error(guardKilled, "incarnation", l.Incarnation)
+		n.history.add(n.event("guard", 0, guardKilled))
 	}
-	n.wakeLoop()
-}
-
-// noteDying lets a fence and a hand-over begin before the kernel is done with mysqld. A server that is being seeded
-// ends and starts as its seeding wants.
-func (n *Node) noteDying(l *lifecycle.Life) {
-	n.mu.Lock()
-	if s := n.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
-		n.endsLocked((*lifecycle.Status).Dying)
-	}
-	n.mu.Unlock()
-	n.wakeLoop()
 }
 
 const guardKilled = "the guard killed mysqld: the daemon was stopped, or hung, or got no CPU for longer than its lease"
 
-// endsLocked notes how the life ends, and that the guard was it if so, and not mysqld itself.
-func (n *Node) endsLocked(how func(*lifecycle.Status)) {
-	n.lives.Change(func(s *lifecycle.Status) {
-		if n.guard.Killed() {
-			s.EndedBecause(guardKilled)
+// tellJudged tells of a judgement.
+func (n *Node) tellJudged(ctx context.Context, l *lifecycle.Life, v controlloop.Verdict) {
+	switch v.Outcome {
+	case controlloop.Void:
+		n.log.Warn("this node is seeded from another one", "why", v.Err)
+		n.history.add(n.event(api.EventDivergent, 0, v.Err.Error()))
+	case controlloop.Unjudged:
+		if ctx.Err() == nil && !v.Again {
+			n.log.Warn("mysqld could not be judged yet", "err", v.Err)
 		}
-		how(s)
-	})
-	n.gossip.Publish()
-}
-
-// judgeServer decides by S5 whether what InnoDB holds is a prefix of what was acknowledged, plugs the holes and lets
-// the feed begin.
-func (n *Node) judgeServer(ctx context.Context, l *lifecycle.Life) {
-	if n.seeding.FenceKnown(l) {
-		return
-	}
-	j, rolledBack, err := l.Judge(ctx)
-	if errors.Is(err, lifecycle.ErrStillFed) && ctx.Err() == nil {
-		n.restartServer(err.Error()) // and so it is not judging any more
-	}
-	n.mu.Lock()
-	s := n.lives.Status()
-	if s.Life() != l || s.State() != ha.ServerJudging {
-		n.mu.Unlock()
-		return // it died meanwhile
-	}
-	switch {
-	case errors.Is(err, seeding.ErrHoldsVoid):
-		n.replaceDataLocked(err.Error())
-		n.mu.Unlock()
-		n.log.Warn("this node is seeded from another one", "why", err)
-		n.history.add(n.event(api.EventDivergent, 0, err.Error()))
-		n.wakeLoop()
-		return
-	case err != nil: // also when the log was purged meanwhile: the next judgement sees where it begins now
-		again := s.Problem() == err.Error()
-		n.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
-		n.mu.Unlock()
-		if ctx.Err() == nil && !again {
-			n.log.Warn("mysqld could not be judged yet", "err", err)
-		}
-		return
-	case j.Behind:
-		first, _ := n.rlog.FirstIndex()
-		n.replaceDataLocked(fmt.Sprintf("the log begins at entry %d and mysqld needs earlier ones", first))
-		n.mu.Unlock()
-		n.log.Warn("the log no longer has what mysqld needs: it is seeded from another node", "missing", j.Missing.String())
-		return
-	case !j.Consistent():
-		n.lives.Change(func(s *lifecycle.Status) { s.Broken(fmt.Sprint(j.Problems)) })
-		n.gossip.Publish()
-		n.mu.Unlock()
-		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", j.Problems,
+	case controlloop.Lags:
+		n.log.Warn("the log no longer has what mysqld needs: it is seeded from another node", "missing",
+			v.Missing.String())
+	case controlloop.Broken:
+		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", v.Problems,
 			"rule", "S5")
-		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", j.Problems)))
-		return
+		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", v.Problems)))
+	default:
+		n.reportRejoin(l, v.Judgement, v.RolledBack)
 	}
-	n.lives.Change((*lifecycle.Status).Ready)
-	n.gossip.Publish()
-	n.mu.Unlock()
-	n.reportRejoin(l, j, rolledBack)
 }
 
 // reportRejoin tells what the recovery did: the proof for the operator.
@@ -199,21 +115,7 @@ func (n *Node) restartServer(reason string) {
 	}
 	n.log.Error("killing mysqld", "why", reason, "pid", l.Process().Pid())
 	n.history.add(n.event("restart", 0, "mysqld was killed: "+reason))
-	n.endServer(l)
-}
-
-// endServer sends SIGKILL and waits a moment for the end. A process that hangs in the kernel, with its disk, can stay
-// for longer: it does nothing any more, and is not waited for.
-func (n *Node) endServer(l *lifecycle.Life) {
-	if err := l.Process().SendKill(); err != nil {
-		n.fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.lives.Life() == l {
-		n.endsLocked((*lifecycle.Status).Dying)
-	}
+	n.control.EndServer(l)
 }
 
 // followApplied keeps the applied index and the lag current.

@@ -26,7 +26,7 @@ const sightGrace = 2 * gossip.Lifetime
 // then.
 func (n *Node) watchMembers(context.Context) {
 	n.mu.Lock()
-	if n.raft.Role != consensus.Leader || now() < n.leaderSince+sightGrace {
+	if n.control.Soft().Role != consensus.Leader || now() < n.control.Soft().LeaderSince+sightGrace {
 		n.mu.Unlock()
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/node/gossip"
@@ -39,14 +40,19 @@ func TestWatchMembers(t *testing.T) {
 		}
 	}
 	n.gossip.Peers()[2], n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now()}, &gossip.Peer{Up: true, At: now()}
-	n.raft.Role, n.leaderSince = consensus.Leader, now()-2*sightGrace
+	lead := func(since time.Duration) {
+		n.control.SoftState(consensus.State{})
+		n.control.Time = earlier{realTime, since}
+		n.control.SoftState(consensus.State{Role: consensus.Leader, Term: 3, Leader: 1})
+	}
+	lead(2 * sightGrace)
 	look()
 	n.gossip.Peers()[2].At = now() - 2*sightGrace
-	n.raft.Role = consensus.Follower
+	n.control.SoftState(consensus.State{Role: consensus.Follower, Term: 3})
 	look()
-	n.raft.Role, n.leaderSince = consensus.Leader, now()
+	lead(0)
 	look()
-	n.leaderSince = now() - 2*sightGrace
+	lead(2 * sightGrace)
 	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
 	look("down db2")
 	if text := n.history.all()[0].Message; text == "" || n.silence(2) == n.gossip.Peers()[2].Silence() {
@@ -66,6 +72,14 @@ func TestWatchMembers(t *testing.T) {
 	n.links = links{}
 	look("down db2", "up db2", "down db2", "up db2")
 }
+
+// earlier is a time that is so much behind.
+type earlier struct {
+	run.Real
+	by time.Duration
+}
+
+func (e earlier) Now() time.Duration { return e.Real.Now() - e.by }
 
 // TestUnreachedIsAWarning: who is heard of and cannot be reached gets a warning that names the address, in the view and
 // in why-not.

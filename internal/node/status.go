@@ -31,7 +31,7 @@ func (n *Node) myStatus() gossip.Status {
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.Settings().Version, Full: n.fullDir != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
 		Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
-	s.Unready, s.Ready = n.readyLocked()
+	s.Unready, s.Ready = n.control.ReadyLocked()
 	s.Left, s.Seen = n.gossip.Past()
 	s.Archive = n.gossip.Archive()
 	if st.Role == consensus.Leader {
@@ -55,12 +55,6 @@ func (n *Node) epochOf(st *consensus.Status) (openTerm uint64, epoch string) {
 	return s.Term(), fmt.Sprintf("%s/%d", epoch, s.Term())
 }
 
-// readyLocked says whether this node's mysqld is judged and fed, and if not why.
-func (n *Node) readyLocked() (ha.Reason, bool) {
-	s := n.lives.Status()
-	return ha.Unready(n.serverViewLocked(), s.LogStuck(), s.Stopping(), now())
-}
-
 // leads says whether this node is the leader in the term in which its mysqld serves.
 func (n *Node) leads(st *consensus.Status) bool {
 	s := n.lives.Status()
@@ -80,7 +74,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	}
 	m.State, m.Reason = n.stateLocked()
 	m.DiskFull = n.fullDir
-	if why, ok := n.readyLocked(); !ok && n.id.Role != config.RoleLogger {
+	if why, ok := n.control.ReadyLocked(); !ok && n.id.Role != config.RoleLogger {
 		m.ReasonCode = why.Code
 	}
 	m.ApplyError, m.Seed = n.seeding.ApplyError(), n.seeding.View()
@@ -168,7 +162,7 @@ func (n *Node) routes() {
 	}
 	quiet := uint64(0)
 	if held {
-		quiet = n.raft.Term
+		quiet = n.control.Soft().Term
 	}
 	if quiet != n.quiet {
 		n.quiet = quiet
@@ -273,7 +267,7 @@ func (n *Node) routerViewLocked(self gossip.Status) (v router.View, term uint64)
 		}
 		v.KeepRW = v.KeepRW || s.Handover
 	}
-	if best.OpenTerm != 0 && best.OpenTerm >= n.raft.Term {
+	if best.OpenTerm != 0 && best.OpenTerm >= n.control.Soft().Term {
 		v.RW, term = target(best), best.OpenTerm
 	}
 	for _, s := range all {

@@ -35,7 +35,7 @@ func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
 	if err != nil {
 		return api.WhyNotView{}, err
 	}
-	v := n.view()
+	v := n.control.View()
 	res := api.WhyNotView{Node: name, Term: v.Raft.Term, SeenBy: n.id.Name, CanLead: true, Reasons: ha.WhyNot(v, m.ID)}
 	if v.Open != 0 {
 		res.Leader = n.memberName(v.Open)

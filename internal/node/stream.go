@@ -9,8 +9,8 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/core/dump"
-	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
+	"trireme/internal/node/lifecycle"
 )
 
 // streamServerID stands in events of the change stream that are in no log.
@@ -25,7 +25,7 @@ func (n *Node) newPublisher() *dump.Publisher {
 	}
 	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID,
 		ServerVersion: version, Reserved: config.MaxMemberID,
-		Open: func() dump.PublishedLog { return &feedLog{n: n} }, ReadIndex: n.cons.ReadIndex, Void: n.seeding.DeclaredVoid,
+		Open: func() dump.PublishedLog { return lifecycle.NewFeedLog(n.rlog, n.led) }, ReadIndex: n.cons.ReadIndex, Void: n.seeding.DeclaredVoid,
 		Report: n.streamFailed, Logger: n.log})
 }
 
@@ -48,24 +48,6 @@ func (n changeStream) Purged() string { return n.rlog.Boundary().GTIDs.String() 
 // Known implements router.Streams.
 func (n changeStream) Known(ctx context.Context, executed gtid.Set) (gtid.Set, error) {
 	return n.publisher.Known(ctx, executed)
-}
-
-// Sets implements dump.PublishedLog.
-func (f *feedLog) Sets() (purged, committed gtid.Set) {
-	_, committed = f.n.led.Snapshot()
-	return f.n.rlog.Boundary().GTIDs, committed
-}
-
-// GTIDsBefore implements dump.PublishedLog.
-func (f *feedLog) GTIDsBefore(node uint16, incarnation uint64, at raftlog.Pos) (gtid.Set, raftlog.Pos, error) {
-	return f.n.rlog.GTIDsBefore(node, incarnation, at, f.Committed())
-}
-
-// Close implements dump.PublishedLog.
-func (f *feedLog) Close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reader = nil
 }
 
 var (

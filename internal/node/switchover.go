@@ -32,7 +32,7 @@ func (n *Node) awaitAppliedHere(ctx context.Context, _ uint64, r leadership.Appl
 
 // Switchover implements api.Backend.
 func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.SwitchoverResult, error) {
-	v := n.view()
+	v := n.control.View()
 	res := api.SwitchoverResult{From: n.id.Name, Term: v.Raft.Term, DryRun: req.DryRun,
 		Candidates: leadership.Candidates(v), OpenTransactions: []api.OpenTransaction{}}
 	wait := api.DefaultTrxWait

@@ -62,6 +62,8 @@ func (t timeline) phases() api.Phases {
 		ApplyMS: ms(t.applied - t.elected), OpenMS: ms(t.opened - t.applied), RouteMS: ms(max(t.routed-t.opened, 0))}
 }
 
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 func between(low, x, high time.Duration) time.Duration { return max(low, min(x, high)) }
 
 // takeover is one promotion, for the report.
@@ -85,7 +87,7 @@ func (n *Node) beginTakeover(term, incarnation uint64) *takeover {
 	t.sign, t.noticed, t.asked, t.lost = l.Sign, l.Noticed, l.Asked, lost
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	t.elected, t.forced = n.leaderSince, n.leadership.Forced(term)
+	t.elected, t.forced = n.control.Soft().LeaderSince, n.leadership.Forced(term)
 	return t
 }
 

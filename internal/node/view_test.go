@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/node/controlloop"
 )
 
 // TestAskingChangesNothing: a view that an operator, a scrape of the metrics or another task asks for takes note of
@@ -20,19 +21,20 @@ func TestAskingChangesNothing(t *testing.T) {
 	eventually(t, n.cons.HoldsLease)
 	n.leadership.Ask(2, 1, "", 0)
 	n.gossip.Due()
-	if v := n.view(); !v.Raft.IsLeader {
+	if v := n.control.View(); !v.Raft.IsLeader {
 		t.Fatalf("%+v", v.Raft)
 	}
-	if n.raft != (consensus.State{}) || n.leaderSince != 0 || n.gossip.Due() {
-		t.Errorf("asking took note of %+v", n.raft)
+	if s := n.control.Soft(); *s != (controlloop.Soft{}) || n.gossip.Due() {
+		t.Errorf("asking took note of %+v", s)
 	}
 	n.leadership.NoteLease(0)
 	lost := n.leadership.Lease(0)
-	if n.view(); n.leadership.Lease(0) != lost {
+	if n.control.View(); n.leadership.Lease(0) != lost {
 		t.Errorf("the loop saw the lease end at %v, then somebody asked: %v", lost, n.leadership.Lease(0))
 	}
-	if n.look(); n.raft.Role != consensus.Leader || n.leaderSince == 0 || n.leadership.Lease(0) == lost {
-		t.Errorf("the loop took note of %+v, and takes the lease for lost: %v", n.raft, lost)
+	n.control.Look()
+	if s := n.control.Soft(); s.Role != consensus.Leader || s.LeaderSince == 0 || n.leadership.Lease(0) == lost {
+		t.Errorf("the loop took note of %+v, and takes the lease for lost: %v", s, lost)
 	}
 }
 
@@ -41,10 +43,10 @@ func TestOlderStateComesLate(t *testing.T) {
 	n := newTestNode(t)
 	older := consensus.State{Role: consensus.Leader, Term: 7, Leader: 1, Seq: 3}
 	newer := consensus.State{Term: 8, Leader: 2, Seq: 4}
-	n.onSoftState(newer)
-	n.onSoftState(older)
-	if n.raft != newer || n.leaderSince != 0 {
-		t.Errorf("%+v, leader since %v", n.raft, n.leaderSince)
+	n.control.SoftState(newer)
+	n.control.SoftState(older)
+	if s := n.control.Soft(); s.State != newer || s.LeaderSince != 0 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -53,7 +55,7 @@ func TestRaftDoesNotWait(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	n.look()
+	n.control.Look()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	done := make(chan *config.Cluster)

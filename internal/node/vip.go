@@ -201,14 +201,14 @@ func (n *Node) readsLocked() map[string]uint64 {
 // borrowReadsLocked takes what the leader gives this node, and keeps it for a while when the leader does not say so any
 // more.
 func (n *Node) borrowReadsLocked() {
-	_, ready := n.readyLocked()
+	_, ready := n.control.ReadyLocked()
 	if s := n.lives.Status(); s.Stopping() || !ready && s.Phase() == ha.PhaseNone || s.Phase() == ha.PhaseFencing {
 		n.vip.lent = nil
 		return
 	}
 	given := n.readsLocked()
 	for _, p := range n.gossip.Peers() {
-		if p.Fresh() && p.OpenTerm != 0 && p.OpenTerm == n.raft.Term && p.Reads != nil {
+		if p.Fresh() && p.OpenTerm != 0 && p.OpenTerm == n.control.Soft().Term && p.Reads != nil {
 			given = p.Reads
 		}
 	}

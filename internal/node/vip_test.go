@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/access/vip"
 	"trireme/internal/api"
+	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 )
@@ -23,7 +24,7 @@ var (
 func vipNode(t *testing.T) *Node {
 	t.Helper()
 	n := newTestNode(t)
-	n.raft.Term = 5
+	n.control.SoftState(consensus.State{Term: 5})
 	n.lives.Change((*lifecycle.Status).Ready)
 	n.vip.ro = []netip.Addr{readA, readB}
 	for _, id := range []uint64{2, 3} {
@@ -81,7 +82,7 @@ func TestBorrowReads(t *testing.T) {
 	lent("the leader gives", readB)
 	leader.Reads = nil
 	lent("the leader does not say yet", readB)
-	n.raft.Term = 6
+	n.control.SoftState(consensus.State{Term: 6})
 	leader.Reads = map[string]uint64{readA.String(): 1}
 	lent("an old leader says something else", readB)
 	n.vip.lentAt = now() - readLoan - 1

@@ -18,6 +18,24 @@ type ackHost struct{ g *glue }
 // Raft implements ackpath.Host.
 func (h ackHost) Raft() ackpath.Raft { return ackRaft(h) }
 
+// WhenRoom implements ackpath.Host.
+func (h ackHost) WhenRoom(f func()) {
+	g := h.g
+	g.n.st.WhenRoom(func() { g.n.in(g.short()/4, f) })
+	g.n.wake()
+}
+
+// CarryBegins implements ackpath.Host.
+func (h ackHost) CarryBegins() {}
+
+// Proposing implements ackpath.Host.
+func (h ackHost) Proposing(m *raftlog.Meta, _ []byte) {
+	if h.g.sql.broken("S1") {
+		l, _ := h.Leading()
+		h.g.acks.Acknowledge(l.Term, m)
+	}
+}
+
 // Leading implements ackpath.Host.
 func (h ackHost) Leading() (ackpath.Leading, bool) {
 	s := h.g.lives.Status()
@@ -56,7 +74,7 @@ func (h ackHost) RuleChanged(kind string, _, _ uint64, text string) {
 	if kind == ackpath.RuleOff {
 		h.g.sql.counts.rulesOff++
 	}
-	h.g.said = true
+	h.g.gossip.Publish()
 }
 
 // WakeLoop implements ackpath.Host.
@@ -75,6 +93,11 @@ func (r ackRaft) Status() consensus.Status { return r.g.n.st.Status() }
 func (r ackRaft) Matches() (consensus.Matches, bool) {
 	m, leads := r.g.n.st.Matches()
 	return r.g.sql.matches(m), leads
+}
+
+// Offer implements ackpath.Raft.
+func (r ackRaft) Offer(term uint64, data []byte, done func(index, term uint64, err error), copied func()) (more bool) {
+	return r.g.n.Offer(r.g.proposalTerm(term), data, done, copied)
 }
 
 // WatchMatches implements ackpath.Raft.
@@ -122,6 +145,10 @@ type holds struct {
 	settings  *config.Cluster // nil: there was no rule yet
 	objective time.Duration   // 0: commits are not slowed
 	backlog   time.Duration
+	bound     bool // logs come to their bounds
+	weights   bool // members are preferred as leaders
+	pause     *config.Pause
+	version   uint64 // of what stands in the cluster's settings
 }
 
 func (h *holds) init(w *World) {
@@ -133,6 +160,25 @@ func (h *holds) init(w *World) {
 		h.objective = 400 * time.Millisecond
 		w.At(quiet/2, h.changeBacklog)
 	}
+	h.bound, h.weights = h.rnd.IntN(4) == 0, h.rnd.IntN(3) == 0
+	if h.rnd.IntN(6) == 0 {
+		w.At(quiet/2, h.changePause)
+	}
+}
+
+// atBound says whether a log that is looked at has come to its bound.
+func (h *holds) atBound() bool { return h.bound && h.rnd.IntN(3) == 0 }
+
+// changePause is an operator's `pause` and `resume`.
+func (h *holds) changePause() {
+	h.pause, h.version = nil, h.version+1
+	if h.w.now >= h.w.load.until {
+		return
+	}
+	if d := time.Duration(500+h.rnd.IntN(3000)) * time.Millisecond; h.rnd.IntN(2) == 0 {
+		h.pause = &config.Pause{Until: time.Unix(1_800_000_000, h.w.now).Add(d)}
+	}
+	h.w.At(time.Duration(500+h.rnd.IntN(4000))*time.Millisecond, h.changePause)
 }
 
 // changeRules is an operator's `set`, again and again.

@@ -15,6 +15,7 @@ import (
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/seeding"
 )
 
 // leadershipHost is the node as package leadership sees it (node.leadershipHost).
@@ -37,31 +38,33 @@ func (g *glue) answers() transport.Answers {
 			return g.lives.AwaitApplied(ctx, r.Index, min(r.Patience, leadership.TargetPatience))
 		}),
 		transport.After(leadership.ReqForce, g.lead.TakeOrder),
+		seeding.ReqDonate.By(g.donate),
 	}
 }
 
 // Raft and the next ones implement leadership.Host. A member's name is made of its id.
 func (h leadershipHost) Raft() leadership.Raft       { return leadershipRaft(h) }
 func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h) }
-func (h leadershipHost) Settings() *config.Cluster   { return &config.Cluster{} }
+func (h leadershipHost) Settings() *config.Cluster   { return h.g.Settings() }
 func (h leadershipHost) Member(name string) (m config.Member, err error) {
 	_, err = fmt.Sscanf(name, "n%d", &m.ID)
 	return m, err
 }
-func (h leadershipHost) View() ha.View          { return h.g.view() }
+func (h leadershipHost) Peers() gossip.Peers    { return h.g.gossip.Peers() }
+func (h leadershipHost) View() ha.View          { return h.g.control.View() }
 func (h leadershipHost) CheckTerm(uint64) error { return nil }
 func (h leadershipHost) Phase() ha.Phase {
 	s := h.g.lives.Status()
 	return s.Phase()
 }
 func (h leadershipHost) Stopping() bool              { return h.g.stopping() }
-func (h leadershipHost) LeastTimeout() time.Duration { return electionTimeout }
+func (h leadershipHost) LeastTimeout() time.Duration { return h.g.gossip.LeastTimeout() }
 func (h leadershipHost) Record(kind, _, text string) {
 	h.g.w.Tracef("%d: %s: %s", h.g.n.ID, kind, text)
 }
 func (h leadershipHost) WakeLoop() { h.g.wakeLoop() }
 func (h leadershipHost) Go(f func(ctx context.Context)) {
-	h.g.spawn("leadership", func(k *task) { f(k.ctx()) })
+	h.g.spawn(f)
 }
 
 // leadershipRaft is consensus as package leadership sees it.
@@ -97,27 +100,14 @@ func (c clientsOf) WaitForRule() error {
 	return nil
 }
 
-func (c clientsOf) Hold(uint64, gossip.Leave) { c.g.said = true }
+func (c clientsOf) Hold(term uint64, why gossip.Leave) {
+	c.g.gossip.Leave(term, why)
+	c.g.broadcast()
+}
 func (c clientsOf) Followed() bool            { return c.g.w.rnd.IntN(2) == 0 }
 func (c clientsOf) Quiet(uint64, uint64) bool { return c.g.w.rnd.IntN(30) == 0 }
 func (c clientsOf) Moved() int                { return 0 }
 func (c clientsOf) DropAddresses()            {}
-
-// handingOver is a life that leads, as a switchover moves leadership away from it.
-type handingOver struct {
-	*lifecycle.Leader
-	g *glue
-	l *lifecycle.Life
-}
-
-// Retire implements leadership.Serving.
-func (s handingOver) Retire(ctx context.Context) error {
-	err := s.Leader.Retire(ctx)
-	if err == nil {
-		s.g.sql.retired(s.g, s.l)
-	}
-	return err
-}
 
 // reopenPatience is that of package node.
 const reopenPatience = 7 * time.Second
@@ -127,12 +117,12 @@ func (s *sqlWorld) wished(rnd *rand.Rand) string {
 	if rnd.IntN(2) == 0 {
 		return ""
 	}
-	return fmt.Sprint("n", s.glues[rnd.IntN(len(s.glues))].n.ID)
+	return name(s.glues[rnd.IntN(len(s.glues))].n.ID)
 }
 
 // switchover is an operator's, as node.Switchover takes it.
 func (g *glue) switchover(to string) {
-	v := g.view()
+	v := g.control.View()
 	target, err := g.lead.ChooseTarget(v, to)
 	if err != nil {
 		g.w.Tracef("%d: no switchover to %q: %v", g.n.ID, to, err)
@@ -144,8 +134,8 @@ func (g *glue) switchover(to string) {
 		return
 	}
 	g.wakeLoop()
-	g.spawn("operator", func(k *task) {
-		m, err := g.lead.Await(k.ctx(), r, leadership.Patience+reopenPatience)
+	g.spawn(func(ctx context.Context) {
+		m, err := g.lead.Await(ctx, r, leadership.Patience+reopenPatience)
 		g.w.Tracef("%d: the operator hears of the switchover: %v, %v", g.n.ID, m.Err, err)
 		if err == nil && m.Err == nil {
 			g.sql.counts.switched++
@@ -161,8 +151,8 @@ func (s *sqlWorld) failover(rnd *rand.Rand) {
 	}
 	s.w.count(cDeposed)
 	to := s.wished(rnd)
-	g.spawn("failover", func(k *task) {
-		res, err := g.lead.Failover(k.ctx(), api.FailoverRequest{To: to, Force: true})
+	g.spawn(func(ctx context.Context) {
+		res, err := g.lead.Failover(ctx, api.FailoverRequest{To: to, Force: true})
 		s.w.Tracef("%d: a failover is forced: %+v, %v", g.n.ID, res, err)
 		if err == nil {
 			s.counts.forced++

@@ -1,29 +1,18 @@
 package sim
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
+	"trireme/internal/core/dump"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/raftlog"
-	"trireme/internal/mysql/gtid"
+	"trireme/internal/mysql/binlog"
 	"trireme/internal/node/lifecycle"
 )
-
-// startServer is node.startServer.
-func (g *glue) startServer(k *task) {
-	l, err := g.lives.Start(k.ctx())
-	if err != nil {
-		g.w.Tracef("%d: mysqld did not start: %v", g.n.ID, err)
-		g.lives.Change(func(s *lifecycle.Status) { s.StartFailed(err, "") })
-		return
-	}
-	g.lives.GuardStep(0, 0)
-	g.lives.Change(func(s *lifecycle.Status) { s.Started(l) })
-	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, l.Incarnation, g.srv.Executed())
-	g.said = true
-}
 
 // killServer ends mysqld's process at once, if there is one: how much of what it committed survives is chance.
 func (g *glue) killServer(power bool) {
@@ -46,16 +35,6 @@ func (g *glue) killServer(power bool) {
 	g.sql.drain(g)
 }
 
-// endServer is node.endServer: SIGKILL, and the daemon notices the end a moment later.
-func (g *glue) endServer(l *lifecycle.Life) {
-	if g.lives.Life() != l {
-		return
-	}
-	g.killServer(false)
-	g.lives.Change((*lifecycle.Status).Dying)
-	g.noticeDeath()
-}
-
 // noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, its end later.
 func (g *glue) noticeDeath() {
 	l := g.lives.Life()
@@ -63,70 +42,32 @@ func (g *glue) noticeDeath() {
 		return
 	}
 	g.n.in(g.short(), func() {
-		if s := g.lives.Status(); s.Life() == l && s.State() == ha.ServerReady {
-			g.lives.Change((*lifecycle.Status).Dying)
-			g.said = true
-		}
-		g.wakeLoop()
+		g.control.Dying(l)
 		g.n.in(time.Duration(5+g.w.rnd.IntN(150))*time.Millisecond, func() {
 			l.EndStream()
 			if g.lives.Life() == l {
-				g.lives.Change((*lifecycle.Status).Dead)
-				g.feed.on, g.hungAt, g.said = false, 0, true
-				g.wakeLoop()
+				g.feed.on, g.hungAt = false, 0
 			}
+			g.control.Dead(l)
 		})
 	})
 }
 
-// judgeServer is node.judgeServer.
-func (g *glue) judgeServer(k *task, l *lifecycle.Life) {
-	j, _, err := l.Judge(k.ctx())
-	s := g.lives.Status()
-	if s.Life() != l || s.State() != ha.ServerJudging {
-		return
-	}
-	g.said = true
-	switch {
-	case err != nil:
-		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, err)
-		g.lives.Change(func(s *lifecycle.Status) { s.Unjudged(err.Error()) })
-	case j.Behind:
-		g.lives.Change(func(s *lifecycle.Status) { s.Behind("the log does not have what mysqld needs") })
-		g.w.Tracef("%d: lags: %v", g.n.ID, &j.Missing)
-	case !j.Consistent():
-		g.lives.Change(func(s *lifecycle.Status) { s.Broken(fmt.Sprint(j.Problems)) })
-		if g.tampered {
-			g.w.Tracef("%d: broken: %v", g.n.ID, j.Problems)
-			g.w.At(time.Duration(500+g.w.rnd.IntN(2000))*time.Millisecond, g.reinit)
-			break
-		}
-		g.w.Violate("S5", "node %d: mysqld's data does not match the committed log: %v", g.n.ID, j.Problems)
-	default:
-		g.lives.Change((*lifecycle.Status).Ready)
-		g.w.Tracef("%d: ready, plugged %v, refed %v", g.n.ID, &j.Plug, &j.Refeed)
-		g.sql.counts.plugged += int64(j.Plug.Count())
-		g.sql.counts.refed += int64(j.Refeed.Count())
-		g.sql.ready(g)
-	}
-}
-
 // connectFeed: mysqld's receiver connects to the feed.
 func (g *glue) connectFeed() {
-	g.feed.on, g.feed.begun = true, false
+	g.feed.on, g.feed.dump = true, nil
 	g.feedSoon()
 }
 
-// feeder is the feed's one receiver (dump.Feed): it hands out what is committed, in log order, whole transactions only.
+// feeder is the feed and its one receiver (dump.Feed).
 type feeder struct {
 	on     bool // a receiver is connected
 	paused bool
 	due    bool
-	begun  bool // next is known
-	next   uint64
-	has    gtid.Set
-	trx    trxAssembler
-	last   uint64 // entry of the newest transaction handed out
+	dump   *dump.FeedStepper // nil: it has not begun
+	trx    []byte            // the events of the transaction that is being received
+	asm    binlog.Assembler  // the same
+	last   uint64            // the entry of the newest one
 }
 
 // feedSoon lets the feed look for what is new.
@@ -149,62 +90,85 @@ func (g *glue) feedSome() {
 	if !f.on || f.paused || !g.alive() {
 		return
 	}
-	log := g.n.Log()
-	to := g.led.Index()
-	if g.sql.broken("S3") {
-		to, _ = log.LastIndex()
+	var err error
+	if f.dump == nil {
+		f.trx, f.asm, f.last = nil, binlog.Assembler{}, 0
+		cfg := dump.FeedConfig{ServerID: 1 << 20, Appliers: 4, Void: g.seeding.FollowsVoid, Tolerance: g.seeding.Tolerance()}
+		f.dump, err = dump.NewFeedStepper(cfg, g.feedLog(), g.srv.Held().Clone())
 	}
-	if !f.begun {
-		f.has = g.srv.Held().Clone()
-		next, _, err := log.SeekGTID(f.has, to)
-		if err != nil {
-			g.feedFailed(err)
-			return
-		}
-		f.begun, f.next, f.last, f.trx = true, next, 0, trxAssembler{}
+	more := false
+	if err == nil {
+		more, err = f.dump.Next(context.Background(), feedBatch, g.receive)
 	}
-	to = min(to, f.next+feedBatch-1)
-	if f.next > to {
-		return
+	switch {
+	case errors.Is(err, raftlog.ErrPurged) || errors.Is(err, raftlog.ErrCorrupt):
+		f.dump = nil
+		g.feedFailed(err)
+	case err != nil && (g.n.disk.mayFail() || g.n.disk.powerCut): // mysqld's receiver connects again
+		f.dump = nil
+		g.n.in(time.Second, g.feedSoon)
+	case err != nil:
+		g.w.Violate("S3", "node %d: the feed: %v", g.n.ID, err)
+	case more:
+		g.feedSoon()
+		fallthrough
+	default:
+		g.applySoon()
 	}
-	r := log.NewReader(f.next)
-	for f.next <= to {
-		es, err := r.Next(to, 1<<20)
-		if err != nil || len(es) == 0 {
-			if errors.Is(err, raftlog.ErrPurged) || errors.Is(err, raftlog.ErrCorrupt) {
-				g.feedFailed(err)
-			}
-			return
-		}
-		for _, e := range es {
-			f.next = e.GetIndex() + 1
-			data := e.GetData()
-			if e.GetType() != 0 || len(data) == 0 {
-				continue
-			}
-			if err := g.feedEntry(e.GetTerm(), data); err != nil {
-				g.w.Violate("S3", "node %d: the feed at entry %d: %v", g.n.ID, e.GetIndex(), err)
-				return
-			}
-		}
-	}
-	g.feedSoon()
-	g.applySoon()
 }
 
-// feedEntry is walker.entry.
-func (g *glue) feedEntry(term uint64, data []byte) error {
-	m, events, err := raftlog.DecodeMeta(data)
+// feedLog is what the feed reads.
+func (g *glue) feedLog() dump.Log {
+	log := lifecycle.NewFeedLog(g.n.Log(), g.led)
+	if g.sql.broken("S3") {
+		return eagerLog{log, g}
+	}
+	return log
+}
+
+// eagerLog shows what is not committed, too.
+type eagerLog struct {
+	*lifecycle.FeedLog
+	g *glue
+}
+
+// Committed implements dump.Log.
+func (l eagerLog) Committed() uint64 {
+	last, _ := l.g.n.Log().LastIndex()
+	return last
+}
+
+// Read implements dump.Log.
+func (l eagerLog) Read(_ context.Context, from, to uint64, maxBytes int) (all []dump.Entry, err error) {
+	es, err := l.g.n.Log().NewReader(from).Next(to, maxBytes)
+	for _, e := range es {
+		all = append(all, dump.Entry{Index: e.GetIndex(), Term: e.GetTerm(), Data: e.GetData()})
+		if e.GetType() != raftpb.EntryNormal {
+			all[len(all)-1].Data = nil
+		}
+	}
+	return all, err
+}
+
+// receive is mysqld's receiver: it takes an event of the feed.
+func (g *glue) receive(ev []byte) error {
+	f := &g.feed
+	h, _, _, err := binlog.Cut(ev)
+	if err != nil || h.Type == binlog.TypeRotate || h.Type == binlog.TypeFormatDescription {
+		return err
+	}
+	b, err := f.asm.Feed(h, ev)
 	if err != nil {
 		return err
 	}
-	return g.feed.trx.entry(term, &m, events, func(t gtid.GTID, trx []byte) error {
-		if g.feed.has.Contains(t) {
-			return nil
-		}
-		g.sql.fed(g, t)
-		return g.srv.Receive(trx)
-	})
+	f.trx = append(f.trx, ev...)
+	if b != binlog.End {
+		return nil
+	}
+	trx := f.trx
+	f.trx = nil
+	g.sql.fed(g, f.asm.Trx().GTID)
+	return g.srv.Receive(trx)
 }
 
 // feedFailed is node.feedFailed: the log was purged below what mysqld needs, or has rotted.
@@ -214,10 +178,7 @@ func (g *glue) feedFailed(err error) {
 	} else { // mysqld's receiver connects again
 		g.n.in(time.Second, g.feedSoon)
 	}
-	leaderHost{g}.Fence("promotion failed: the feed: "+err.Error(),
-		func(s *lifecycle.Status) bool { return s.FeedFailed(err) })
-	g.said = true
-	g.wakeLoop()
+	g.control.FeedFailed(err)
 }
 
 // applySoon lets the applier work.

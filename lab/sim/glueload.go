@@ -44,7 +44,7 @@ func (s *sqlWorld) client() {
 		s.execute(g, s.statement(g), i < n-1 && r.IntN(2) == 0)
 	}
 	s.drain(g)
-	g.stream().pumpSoon()
+	g.stream().readSoon()
 	g.wakeLoop()
 }
 
@@ -210,12 +210,12 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	case qDropDump:
 		if st != nil {
 			st.conn = nil
-			st.pumpSoon()
+			st.readSoon()
 		}
 	case qRotate:
 		if g.srv.Running() {
 			g.srv.Rotate()
-			st.pumpSoon()
+			st.readSoon()
 		}
 	case qSwitchover:
 		switch o := s.writable(); {
@@ -346,7 +346,7 @@ func (g *glue) hang(d time.Duration) {
 			if st.ackDue.File != 0 {
 				st.sendAck()
 			}
-			st.pumpSoon()
+			st.readSoon()
 		}
 		g.feedSoon()
 		g.applySoon()

@@ -288,7 +288,15 @@ func (p *mysqlProcess) SetSuperReadOnly(ctx context.Context, on bool) error {
 }
 
 func (p *mysqlProcess) SetSemisync(ctx context.Context, on bool) error {
-	return p.do(ctx, func() { p.g.srv.SetSemiSync(on) })
+	return p.do(ctx, func() {
+		g := p.g
+		g.srv.SetSemiSync(on)
+		if l := g.lives.Life(); !on && l != nil {
+			if _, retires := g.saved.Retired[l.Incarnation]; retires {
+				g.sql.retired(g, l)
+			}
+		}
+	})
 }
 
 func (p *mysqlProcess) WaitingSessions(ctx context.Context) (mysqld.Semisync, error) {

@@ -2,29 +2,16 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/node/gossip"
 )
-
-// peerState is another node as its last status showed it.
-type peerState struct {
-	status status
-	at     time.Duration
-	since  time.Duration // live and ready since
-}
-
-// status is what nodes tell each other of themselves. Nothing that safety rests on is taken from it, but what a node's
-// recovery may need of the others' logs.
-type status struct {
-	ready    bool
-	applied  uint64
-	openTerm uint64
-	keep     uint64
-	term     uint64
-	rules    *api.CommitRulesView // a leader's
-}
 
 // question and answer are a request between daemons and what comes back.
 type question struct {
@@ -37,7 +24,7 @@ type answer struct {
 	what any
 }
 
-// request is a transport.Kind, and reply what is answered; donate asks for what a copy of a node's data would be.
+// request is a transport.Kind, and reply what is answered.
 type (
 	request struct {
 		kind uint8
@@ -47,23 +34,92 @@ type (
 		body []byte
 		err  error
 	}
-	donate struct{}
 )
 
-func (g *glue) fresh(p *peerState) bool { return g.now() < p.at+freshFor }
+// gossipConfig has no folder: who took writes last is not kept over a restart here.
+var gossipConfig = config.Node{Dir: os.DevNull, Raft: config.Raft{ElectionTimeoutMS: int(electionTimeout / time.Millisecond)}}
+
+// gossipHost is the node as package gossip sees it (node.gossipHost).
+type gossipHost struct{ g *glue }
+
+// Settings and the next ones implement gossip.Host. There are no links: a status is taken as it was told.
+func (h gossipHost) Settings() *config.Cluster { return h.g.Settings() }
+func (h gossipHost) Links() gossip.Links       { return nil }
+func (h gossipHost) Status() gossip.Status     { return h.g.status() }
+func (h gossipHost) WakeLoop()                 { h.g.wakeLoop() }
+
+// Heard implements gossip.Host.
+func (h gossipHost) Heard(p *gossip.Peer) {
+	h.g.acks.SetClocks(h.g.gossip.Clocks())
+	if p.Rules != nil {
+		h.g.acks.HeardRules(p.Member.Raft.Term, p.Rules)
+	}
+}
+
+// name of a member.
+func name(id uint64) string { return fmt.Sprint("n", id) }
+
+func (s *sqlWorld) role(id uint64) string {
+	if s.isLogger(id) {
+		return config.RoleLogger
+	}
+	return config.RoleVoter
+}
+
+// failback is how long a preferred member has been healthy before it gets leadership back.
+const failback = 2 * time.Second
+
+// settings are what the cluster agrees on, here made of raft's membership.
+type settings struct {
+	at      uint64 // the entry of that
+	version uint64 // of the rest
+	now     *config.Cluster
+}
+
+// Settings of the cluster, as this node knows them.
+func (g *glue) Settings() *config.Cluster {
+	if s, h := &g.settings, &g.sql.holds; s.now == nil || s.at != g.n.confAt || s.version != h.version {
+		st := g.n.Status()
+		s.at, s.version, s.now = g.n.confAt, h.version, &config.Cluster{Pause: h.pause, FailbackMS: failback.Milliseconds()}
+		for _, id := range members(&st) {
+			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1}
+			if h.weights {
+				m.Weight = 1 + int(id)%3
+			}
+			if m.Role == config.RoleVoter && slices.Contains(st.Learners, id) {
+				m.Role = config.RoleLearner
+			}
+			s.now.Members = append(s.now.Members, m)
+		}
+	}
+	return g.settings.now
+}
+
+// status is what this node tells of itself (node.myStatus).
+func (g *glue) status() gossip.Status {
+	st, my := g.n.Status(), g.lives.Status()
+	s := gossip.Status{Clock: exec{g}.Wall(), Leader: st.Leader, KeepFrom: g.lives.KeepFrom(), Timeout: electionTimeout}
+	s.Member.Raft.Term, s.Member.Raft.Commit, s.Member.Raft.Applied = st.Term, st.Commit, g.applied
+	s.Unready, s.Ready = g.control.ReadyLocked()
+	s.Left, s.Seen = g.gossip.Past()
+	if !g.logger {
+		s.Member.MySQL = &api.MySQLView{Version: mysqlVersion}
+	}
+	if l := my.Life(); l != nil {
+		s.Epoch = fmt.Sprint(l.Incarnation)
+	}
+	if st.Role == consensus.Leader {
+		s.Rules = g.acks.Rules()
+		if my.LeadsIn(st.Term) && my.TakesWrites() {
+			s.OpenTerm = my.Term()
+		}
+	}
+	return s
+}
 
 func (g *glue) broadcast() {
 	st := g.n.Status()
-	s := status{ready: g.fit(), applied: g.applied, keep: g.lives.KeepFrom()}
-	if g.logger {
-		s.keep = st.Commit
-	}
-	if st.Role == consensus.Leader {
-		s.term, s.rules = st.Term, g.acks.Rules()
-		if now := g.lives.Status(); now.TakesWrites() {
-			s.openTerm = now.Term()
-		}
-	}
+	s := g.status()
 	for _, id := range members(&st) {
 		if id != g.n.ID {
 			g.n.Tell(id, s)
@@ -72,28 +128,22 @@ func (g *glue) broadcast() {
 }
 
 // Asked implements Top (node.HandleRaft).
-func (g *glue) Asked(term uint64) { g.lead.Told(term) }
+func (g *glue) Asked(term uint64) {
+	g.lead.Told(term)
+	g.gossip.Asked()
+}
 
 // PeerGone implements Top (node.PeerDown).
-func (g *glue) PeerGone() { g.wakeLoop() }
+func (g *glue) PeerGone(id uint64) {
+	g.gossip.Down(id, true)
+	g.wakeLoop()
+}
 
 // Told implements Top.
 func (g *glue) Told(from uint64, what any) {
 	switch m := what.(type) {
-	case status:
-		p := g.peers[from]
-		if p == nil {
-			p = &peerState{}
-			g.peers[from] = p
-		}
-		if !m.ready || !p.status.ready || !g.fresh(p) {
-			p.since = g.now()
-		}
-		p.status, p.at = m, g.now()
-		if m.rules != nil {
-			g.acks.HeardRules(m.term, m.rules)
-		}
-		g.wakeLoop()
+	case gossip.Status:
+		g.gossip.Take(from, m)
 	case question:
 		g.answer(from, m)
 	case answer:
@@ -118,13 +168,9 @@ func (g *glue) ask(ctx context.Context, to uint64, what any) (any, error) {
 
 func (g *glue) answer(from uint64, q question) {
 	switch m := q.what.(type) {
-	case donate:
-		if d, ok := g.donation(); ok {
-			g.n.Tell(from, answer{q.id, d})
-		}
 	case request:
-		g.spawn("answer", func(k *task) {
-			body, err := g.answers().HandleRequest(k.ctx(), from, m.kind, m.body)
+		g.spawn(func(ctx context.Context) {
+			body, err := g.answers().HandleRequest(ctx, from, m.kind, m.body)
 			g.n.Tell(from, answer{q.id, reply{body, err}})
 		})
 	}

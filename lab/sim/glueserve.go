@@ -7,6 +7,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
+	"trireme/internal/node/controlloop"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -18,7 +19,7 @@ func (r raftOf) ProposeInTerm(ctx context.Context, term uint64, data []byte) (at
 	if late := exec(r).until(ctx, done); late != nil && giveUp() {
 		return 0, late
 	}
-	_ = exec(r).until(context.Background(), done) // raft is about to tell
+	_ = exec(r).until(r.g.root, done) // raft is about to tell
 	return at, err
 }
 
@@ -30,95 +31,123 @@ func (g *glue) proposalTerm(term uint64) uint64 {
 	return term
 }
 
-// leader is l as what takes writes in a term, or is to.
-func (g *glue) leader(l *lifecycle.Life, term uint64) *lifecycle.Leader {
-	return g.lives.Leader(l, term, leaderHost{g})
+// loopHost is the node as package controlloop sees it (node.loopHost).
+type loopHost struct{ g *glue }
+
+// Raft and the next ones implement controlloop.Host.
+func (h loopHost) Raft() controlloop.Raft                         { return h.g.n }
+func (h loopHost) Settings() *config.Cluster                      { return h.g.Settings() }
+func (h loopHost) Disks(*consensus.Status) (full, refused string) { return "", "" }
+func (h loopHost) LeaderChanged()                                 { h.g.lives.Change((*lifecycle.Status).Stay) }
+func (h loopHost) Differs(l *lifecycle.Life) bool                 { return h.g.seeding.FenceKnown(l) }
+func (h loopHost) Seed(ctx context.Context)                       { h.g.seeding.Seed(ctx) }
+func (h loopHost) WhyEnded() string                               { return "" }
+func (h loopHost) MayServe() bool                                 { return !h.g.seeding.HasNewDecisions() }
+func (h loopHost) Go(f func(ctx context.Context))                 { h.g.spawn(f) }
+func (h loopHost) Context() context.Context                       { return h.g.root }
+func (h loopHost) WakeLoop()                                      { h.g.wakeLoop() }
+func (h loopHost) Fail(err error)                                 { h.g.Fail(err) }
+func (h loopHost) TransactionRefuse() config.Bytes                { return 0 }
+func (h loopHost) Routes()                                        {}
+func (h loopHost) DropAddresses()                                 {}
+
+// Decided implements controlloop.Host.
+func (h loopHost) Decided(st ha.State) {
+	if h.g.why != st.Why {
+		h.g.why = st.Why
+		h.g.w.Tracef("%d: %s: %s", h.g.n.ID, st.Name, st.Why)
+	}
 }
 
-// leaderHost is the node as a life that leads sees it (node.leaderHost).
-type leaderHost struct{ g *glue }
-
-// AwaitLease implements lifecycle.LeaderHost.
-func (h leaderHost) AwaitLease(ctx context.Context, patience time.Duration) error {
-	return h.g.lead.AwaitLease(ctx, patience)
+// Started implements controlloop.Host.
+func (h loopHost) Started(l *lifecycle.Life) {
+	g := h.g
+	g.lives.GuardStep(0, 0)
+	g.seeding.Started()
+	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, l.Incarnation, g.srv.Executed())
+	if g.sql.broken("locks") {
+		_ = exec(h).Sleep(g.root, time.Millisecond)
+	}
 }
 
-// MayOpen implements lifecycle.LeaderHost.
-func (h leaderHost) MayOpen(l *lifecycle.Life, term uint64, from ha.Phase) error {
-	st, s := h.g.n.st.Status(), h.g.lives.Status()
-	if err := s.MayOpen(l, term, from); err != nil {
-		return err
+// NotStarted implements controlloop.Host.
+func (h loopHost) NotStarted() {
+	s := h.g.lives.Status()
+	h.g.w.Tracef("%d: mysqld did not start: %s", h.g.n.ID, s.Problem())
+}
+
+// Applying implements controlloop.Host.
+func (h loopHost) Applying(v *ha.Server) {
+	g := h.g
+	v.Applied, v.Applier = g.applied, g.seeding.Applier()
+	if g.hungAt != 0 && g.now() > g.hungAt+hungPatience {
+		v.Stuck, v.StuckSince = "mysqld does not answer", g.hungAt
 	}
-	if st.Term != term || st.Role != consensus.Leader {
-		return consensus.ErrNotLeader
+}
+
+// Judged implements controlloop.Host.
+func (h loopHost) Judged(_ context.Context, _ *lifecycle.Life, v controlloop.Verdict) {
+	g := h.g
+	switch v.Outcome {
+	case controlloop.Unjudged:
+		g.w.Tracef("%d: could not be judged yet: %v", g.n.ID, v.Err)
+	case controlloop.Lags:
+		g.w.Tracef("%d: lags: %v", g.n.ID, &v.Missing)
+	case controlloop.Broken:
+		if g.tampered {
+			g.w.Tracef("%d: broken: %v", g.n.ID, v.Problems)
+			g.w.At(time.Duration(500+g.w.rnd.IntN(2000))*time.Millisecond, g.reinit)
+			break
+		}
+		g.w.Violate("S5", "node %d: mysqld's data does not match the committed log: %v", g.n.ID, v.Problems)
+	case controlloop.Ready:
+		g.w.Tracef("%d: ready, plugged %v, refed %v", g.n.ID, &v.Plug, &v.Refeed)
+		g.sql.counts.plugged += int64(v.Plug.Count())
+		g.sql.counts.refed += int64(v.Refeed.Count())
+		g.sql.ready(g)
 	}
-	h.GuardStep(lifecycle.OpenPatience)
+}
+
+// Promote implements controlloop.Host.
+func (h loopHost) Promote(ctx context.Context, leader *lifecycle.Leader, _ *lifecycle.Life, _ uint64) {
+	_, _ = leader.Promote(ctx)
+}
+
+// Fencing implements controlloop.Host.
+func (h loopHost) Fencing(reason string) {
+	g := h.g
+	g.w.Tracef("%d: fences: %s", g.n.ID, reason)
+	g.broadcast()
+	if g.lives.Life() != nil && g.sql.broken("S4") {
+		g.srv.SetSemiSync(false)
+		g.sql.drain(g)
+	}
+}
+
+// Fenced implements controlloop.Host.
+func (h loopHost) Fenced(_ string, f lifecycle.Fenced) {
+	h.g.w.Tracef("%d: is fenced: %s", h.g.n.ID, f.Outcome)
+}
+
+// Restart implements controlloop.Host.
+func (h loopHost) Restart(string) {
+	if l := h.g.lives.Life(); l != nil {
+		h.g.control.EndServer(l)
+	}
+}
+
+// Kill implements controlloop.Host.
+func (h loopHost) Kill(l *lifecycle.Life) error {
+	if h.g.lives.Life() == l {
+		h.g.killServer(false)
+		h.g.noticeDeath()
+	}
 	return nil
 }
-
-// Opened implements lifecycle.LeaderHost.
-func (h leaderHost) Opened(l *lifecycle.Life, _ uint64, from ha.Phase) error {
-	if s := h.g.lives.Status(); s.Phase() != from || s.Life() != l {
-		return consensus.ErrNotLeader
-	}
-	h.Change((*lifecycle.Status).Open)
-	h.g.wakeLoop()
-	return nil
-}
-
-// Change implements lifecycle.LeaderHost.
-func (h leaderHost) Change(f func(*lifecycle.Status)) {
-	h.g.lives.Change(f)
-	h.g.said = true
-}
-
-// Fence implements lifecycle.LeaderHost.
-func (h leaderHost) Fence(reason string, stands func(*lifecycle.Status) bool) {
-	yes := false
-	h.g.lives.Change(func(s *lifecycle.Status) { yes = stands(s) })
-	if yes {
-		h.g.fence(reason)
-	}
-}
-
-// EndServer and the next ones implement lifecycle.LeaderHost.
-func (h leaderHost) EndServer(l *lifecycle.Life) { h.g.endServer(l) }
-func (h leaderHost) GuardStep(limit time.Duration) {
-	h.g.lives.GuardStep(limit, h.g.lead.Lease(time.Duration(h.g.n.LeaseUntil()))+h.g.lead.Grace())
-	if limit != 0 { // as node.guardStepLocked
-		h.g.wakeLoop()
-	}
-}
-func (h leaderHost) Carry(_ *lifecycle.Life, src lifecycle.Stream, term uint64, ended func()) {
-	src.(*stream).carry(term, ended)
-}
-func (h leaderHost) TransactionRefuse() config.Bytes { return 0 }
-func (h leaderHost) Routes()                         {}
-func (h leaderHost) DropAddresses()                  {}
 
 // opened is called when mysqld opens writes.
 func (g *glue) opened() {
 	s := g.lives.Status()
 	g.w.Tracef("%d: writes are open in term %d, incarnation %d", g.n.ID, s.Term(), s.Life().Incarnation)
 	g.sql.opened(g, s.Life(), s.Term())
-}
-
-// fence is node.fenceLocked and node.fence.
-func (g *glue) fence(reason string) {
-	g.lives.BeginFence()
-	g.said = true
-	g.w.Tracef("%d: fences: %s", g.n.ID, reason)
-	g.spawn("fence", func(k *task) {
-		l := g.lives.Life()
-		if l != nil && g.sql.broken("S4") {
-			g.srv.SetSemiSync(false)
-			g.sql.drain(g)
-		}
-		f := g.lives.Fence(k.ctx(), leaderHost{g})
-		g.w.Tracef("%d: is fenced: %s", g.n.ID, f.Outcome)
-		if f.Drained {
-			g.sql.retired(g, l)
-		}
-		leaderHost{g}.Change((*lifecycle.Status).End)
-	})
 }

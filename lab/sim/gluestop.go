@@ -1,9 +1,11 @@
 package sim
 
 import (
+	"context"
 	"time"
 
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -13,10 +15,10 @@ func (g *glue) stopPolitely(d time.Duration) {
 	if !g.n.up || g.n.paused || g.stopping() {
 		return
 	}
-	leaderHost{g}.Change((*lifecycle.Status).BeginStop)
+	g.control.LeaderHost().Change((*lifecycle.Status).BeginStop)
 	life := g.n.life
-	g.spawn("stop", func(k *task) {
-		if g.lives.StepDown(k.ctx(), g.view) != nil {
+	g.spawn(func(ctx context.Context) {
+		if g.lives.StepDown(ctx, g.control.View) != nil {
 			return
 		}
 		if s := g.lives.Status(); s.Phase() != ha.PhaseNone {
@@ -28,7 +30,7 @@ func (g *glue) stopPolitely(d time.Duration) {
 			g.proc.dead = true
 			g.sql.drain(g)
 		} else {
-			g.lives.Stop(k.ctx(), leaderHost{g})
+			g.lives.Stop(ctx, g.control.LeaderHost())
 		}
 		g.w.At(0, func() {
 			if g.n.life == life {
@@ -45,16 +47,17 @@ func (g *glue) stopping() bool {
 	return s.Stopping()
 }
 
-// reinit is an operator's word that a node's data may be thrown away (node.reinitHere).
+// reinit is an operator's, again and again until the data has been given up.
 func (g *glue) reinit() {
-	if g.n.lost {
+	if g.n.lost || !g.tampered {
 		return
 	}
-	if s := g.lives.Status(); !g.up || s.State() != ha.ServerBroken {
-		g.w.At(time.Second, g.reinit)
-		return
+	g.w.At(time.Second, g.reinit)
+	if s := g.lives.Status(); g.up && s.State() == ha.ServerBroken {
+		g.spawn(func(ctx context.Context) {
+			err := g.seeding.ReinitHere(ctx, 0, transport.None{})
+			g.w.Tracef("%d: its data is given up: %v", g.n.ID, err)
+			g.bare = g.bare || err == nil
+		})
 	}
-	g.lives.Change(func(s *lifecycle.Status) { s.Behind("an operator has given the data up") })
-	g.bare = true
-	g.wakeLoop()
 }

@@ -9,8 +9,7 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// stream is the dump of a life's binary log (lifecycle.Stream), and the pump that carries it to Raft, node.pump: a
-// payload at a time, the next one when raft has taken it.
+// stream is the dump of a life's binary log (lifecycle.Stream).
 type stream struct {
 	p      *mysqlProcess
 	source *dump.Stepper
@@ -18,12 +17,9 @@ type stream struct {
 	closed bool
 	ackDue raftlog.Pos
 
-	term      uint64 // of the pump
-	pumping   bool
-	due       bool
-	proposing bool
-	pending   []byte // a payload that could not be proposed yet
-	ended     func() // see lifecycle.Life.CarryStream
+	reader *task // in Run
+	full   bool  // see dump.Source.Run
+	due    bool  // the reader is about to go on
 }
 
 // NewSource implements lifecycle.Host.
@@ -102,60 +98,72 @@ func (s *stream) sendAck() {
 	}
 }
 
-// Position and the next ones implement lifecycle.Stream: here it is pump that reads on.
+// Position and Acked implement lifecycle.Stream.
 func (s *stream) Position() raftlog.Pos { return s.source.Position() }
 func (s *stream) Acked() raftlog.Pos    { return s.source.Acked() }
-func (s *stream) Resume()               {}
-func (s *stream) Run(context.Context, func(dump.Payload) bool) error {
-	return dump.ErrClosed
+
+// Resume implements lifecycle.Stream.
+func (s *stream) Resume() {
+	s.full = false
+	s.readSoon()
 }
 
 // Close implements lifecycle.Stream.
 func (s *stream) Close() error {
 	s.closed, s.conn = true, nil
-	if !s.proposing {
-		s.end()
-	}
+	s.readSoon()
 	return nil
 }
 
-// carry begins to carry the stream to Raft.
-func (s *stream) carry(term uint64, ended func()) {
-	s.term, s.pumping, s.ended = term, true, ended
-	s.pumpSoon()
-}
-
-// end is that of the pump.
-func (s *stream) end() {
-	if s.pumping {
-		s.pumping = false
-		s.ended()
+// Run implements lifecycle.Stream. A few payloads are handed out at a time.
+func (s *stream) Run(ctx context.Context, take func(dump.Payload) (more bool)) error {
+	g := s.p.g
+	s.reader, s.full = g.running, false
+	defer func() { s.reader = nil }()
+	for ctx.Err() == nil && !s.closed {
+		if !s.p.dead && !g.hung && !s.full {
+			p, ok, err := s.next()
+			if err != nil {
+				g.w.Violate("S12", "node %d: the stream of mysqld's binary log is broken: %v", g.n.ID, err)
+				return err
+			}
+			if ok {
+				s.full = true
+				if take(p) {
+					s.full = false
+				} else {
+					g.w.Count("waits for room", 1)
+				}
+				if g.w.rnd.IntN(3) == 0 {
+					continue
+				}
+				s.readSoon()
+			}
+		}
+		g.running.park()
 	}
+	if s.closed {
+		return dump.ErrClosed
+	}
+	return ctx.Err()
 }
 
-// pumpSoon lets the pump carry on.
-func (s *stream) pumpSoon() {
-	if s == nil || s.due || !s.pumping || !s.p.g.up {
+// readSoon lets the reader go on, if there is one.
+func (s *stream) readSoon() {
+	if s == nil || s.reader == nil || s.due {
 		return
 	}
 	s.due = true
 	s.p.g.n.in(s.p.g.short()/4, func() {
-		s.due = false
-		if !s.p.dead {
-			s.pump()
+		if s.due = false; s.reader != nil {
+			s.reader.unpark()
 		}
 	})
 }
 
-func (s *stream) pump() {
+// next is the next payload, if there is one.
+func (s *stream) next() (p dump.Payload, ok bool, err error) {
 	g := s.p.g
-	if !s.pumping || s.proposing || g.hung {
-		return
-	}
-	if s.pending != nil {
-		s.propose()
-		return
-	}
 	if s.conn == nil { // resumed from what was acknowledged, over the spare session
 		from := s.source.Resume()
 		if g.sql.broken("S12") {
@@ -165,52 +173,19 @@ func (s *stream) pump() {
 		g.sql.drain(g)
 	}
 	for {
-		p, ok, err := s.source.Next(false)
-		if err != nil {
-			g.w.Violate("S12", "node %d: the stream of mysqld's binary log is broken: %v", g.n.ID, err)
-			return
+		if p, ok, err = s.source.Next(false); ok || err != nil {
+			return p, ok, err
 		}
-		if !ok {
-			ev, need, more, lost := s.conn.Next()
-			if lost {
-				s.conn = nil
-				return
-			}
-			if more {
-				if !s.take(ev, need) {
-					return
-				}
-				continue
-			}
-			if p, ok, err = s.source.Next(true); err != nil || !ok {
-				return
-			}
-		}
-		s.pending = p.Data
-		s.propose()
-		if g.sql.broken("S1") {
-			g.acks.Acknowledge(s.term, &p.Meta)
-		}
-		return
-	}
-}
-
-func (s *stream) propose() {
-	g := s.p.g
-	s.proposing = true
-	g.n.Propose(g.proposalTerm(s.term), s.pending, func(_, _ uint64, err error) {
-		s.proposing = false
-		if err == nil {
-			s.pending = nil
-		}
+		ev, need, more, lost := s.conn.Next()
 		switch {
-		case s.closed:
-			s.end()
-		case err == nil:
-			s.pumpSoon()
-		default:
-			s.end() // the loop fences: what was dropped makes the life undrained
-			g.wakeLoop()
+		case lost:
+			s.conn = nil
+			return p, false, nil
+		case !more:
+			return s.source.Next(true)
 		}
-	})
+		if err := s.source.Event(ev, need); err != nil {
+			return p, false, err
+		}
+	}
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -12,26 +11,20 @@ import (
 // the daemon, from top to bottom; where the daemon waits, the task lets simulated time pass. It is a coroutine, so
 // nothing runs concurrently with it.
 type task struct {
-	g     *glue
-	name  string
-	cause error // not nil: it was cancelled
-	done  bool
-	yield func(struct{}) bool
-	next  func() (struct{}, bool)
-	stop  func()
+	g      *glue
+	done   bool
+	parked bool
+	yield  func(struct{}) bool
+	next   func() (struct{}, bool)
+	stop   func()
 }
-
-var (
-	errCancelled = errors.New("cancelled")
-	errPatience  = errors.New("not in time")
-)
 
 // unwound ends a coroutine whose daemon is dead.
 type unwound struct{}
 
 // spawn begins a task. It ends with the daemon.
-func (g *glue) spawn(name string, f func(k *task)) *task {
-	k := &task{g: g, name: name}
+func (g *glue) spawn(f func(ctx context.Context)) {
+	k := &task{g: g}
 	k.next, k.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
 			k.done = true
@@ -40,11 +33,10 @@ func (g *glue) spawn(name string, f func(k *task)) *task {
 			}
 		}()
 		k.yield = yield
-		f(k)
+		f(g.root)
 	})
 	g.tasks = append(g.tasks, k)
 	g.n.in(g.short(), func() { g.resume(k) })
-	return k
 }
 
 // resume lets a task go on to its next wait.
@@ -52,7 +44,9 @@ func (g *glue) resume(k *task) {
 	if k.done {
 		return
 	}
+	g.running = k
 	k.next()
+	g.running = nil
 	if k.done {
 		for i, t := range g.tasks {
 			if t == k {
@@ -73,33 +67,39 @@ func (g *glue) stopTasks() {
 }
 
 // sleep lets d pass on the node's clock.
-func (k *task) sleep(d time.Duration) error {
+func (k *task) sleep(d time.Duration) {
+	k.g.lock.free()
 	k.g.n.After(d, func() { k.g.resume(k) })
 	if !k.yield(struct{}{}) {
 		panic(unwound{})
 	}
-	return k.cause
 }
 
-// cancel makes the task's waits fail from now on.
-func (k *task) cancel() {
-	if k != nil && k.cause == nil {
-		k.cause = errCancelled
+// park waits for unpark, or for the end of some context: what is waited for has to be looked at again.
+func (k *task) park() {
+	k.g.lock.free()
+	k.parked = true
+	if !k.yield(struct{}{}) {
+		panic(unwound{})
 	}
 }
 
-// until waits for a condition.
-func (k *task) until(limit time.Duration, what string, ok func() bool) error {
-	end := k.g.now() + limit
-	for !ok() {
-		if k.g.now() >= end {
-			return fmt.Errorf("%s: %w", what, errPatience)
-		}
-		if err := k.sleep(time.Duration(1+k.g.w.rnd.IntN(6)) * time.Millisecond); err != nil {
-			return err
+// unpark lets a parked task go on.
+func (k *task) unpark() {
+	if k.parked {
+		k.parked = false
+		k.g.resume(k)
+	}
+}
+
+// cancel ends a context.
+func (c *taskContext) cancel() {
+	c.canceled = true
+	for _, k := range c.g.tasks {
+		if k.parked {
+			c.g.n.in(c.g.short(), k.unpark)
 		}
 	}
-	return k.cause
 }
 
 // short is how long a small thing takes.
@@ -111,18 +111,9 @@ func (g *glue) short() time.Duration {
 	return time.Duration(50+r.IntN(900)) * time.Microsecond
 }
 
-// ctx is what the code that ships gets from a task: it waits through exec.
-func (k *task) ctx() context.Context { return &taskContext{k: k} }
-
-// within is ctx with a limit.
-func (k *task) within(d time.Duration) context.Context {
-	ctx, _ := exec{k.g}.WithTimeout(k.ctx(), d)
-	return ctx
-}
-
-// taskContext is a context in simulated time. Nothing can wait for its end but exec.
+// taskContext is a context in simulated time, of a life of the daemon. Nothing can wait for its end but exec.
 type taskContext struct {
-	k        *task
+	g        *glue
 	end      time.Duration // on the node's clock; 0: never
 	canceled bool
 	parent   *taskContext
@@ -140,11 +131,9 @@ func (c *taskContext) Value(any) any { return nil }
 // Err implements context.Context.
 func (c *taskContext) Err() error {
 	switch {
-	case c.k.cause != nil:
-		return c.k.cause
 	case c.canceled:
 		return context.Canceled
-	case c.end != 0 && c.k.g.now() >= c.end:
+	case c.end != 0 && c.g.now() >= c.end:
 		return context.DeadlineExceeded
 	case c.parent != nil:
 		return c.parent.Err()
@@ -156,7 +145,7 @@ func (c *taskContext) Err() error {
 func (c *taskContext) left(d time.Duration) time.Duration {
 	for ; c != nil; c = c.parent {
 		if c.end != 0 {
-			d = min(d, max(c.end-c.k.g.now(), 0))
+			d = min(d, max(c.end-c.g.now(), 0))
 		}
 	}
 	return d
@@ -174,13 +163,13 @@ func (x exec) Wall() time.Time { return time.Unix(1_800_000_000, x.g.w.now) }
 // AfterFunc implements run.Clock.
 func (x exec) AfterFunc(d time.Duration, f func()) { x.g.n.After(d, f) }
 
-// Sleep implements run.Exec.
+// Sleep implements run.Exec: it is the running task that sleeps.
 func (x exec) Sleep(ctx context.Context, d time.Duration) error {
 	c := ctx.(*taskContext)
 	if err := c.Err(); err != nil {
 		return err
 	}
-	_ = c.k.sleep(max(c.left(d), time.Microsecond)) // of a clock that runs fast, a nanosecond may be none
+	x.g.running.sleep(max(c.left(d), time.Microsecond)) // of a clock that runs fast, a nanosecond may be none
 	return c.Err()
 }
 
@@ -208,9 +197,45 @@ func (x exec) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
+// within waits for a condition, for at most limit.
+func (x exec) within(ctx context.Context, limit time.Duration, what string, ok func() bool) error {
+	limited, cancel := x.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := x.until(limited, ok); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// WithCancel implements run.Exec.
+func (x exec) WithCancel(ctx context.Context) (context.Context, context.CancelFunc) {
+	out := &taskContext{g: x.g, parent: ctx.(*taskContext)}
+	return out, out.cancel
+}
+
 // WithTimeout implements run.Exec.
 func (x exec) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	c := ctx.(*taskContext)
-	out := &taskContext{k: c.k, end: x.g.now() + d, parent: c}
-	return out, func() { out.canceled = true }
+	out := &taskContext{g: x.g, end: x.g.now() + d, parent: ctx.(*taskContext)}
+	return out, out.cancel
+}
+
+// uncontended is a member's lock. Nothing that ships holds it over a wait, so it is free whenever a task begins to run.
+type uncontended struct {
+	g    *glue
+	held bool
+}
+
+// Lock implements sync.Locker.
+func (l *uncontended) Lock() {
+	l.free()
+	l.held = true
+}
+
+// Unlock implements sync.Locker.
+func (l *uncontended) Unlock() { l.held = false }
+
+func (l *uncontended) free() {
+	if l.held {
+		l.g.w.Violate("locks", "node %d waits with its lock held, or takes it twice", l.g.n.ID)
+	}
 }

@@ -60,7 +60,7 @@ func (p *plain) Snapshot(s *raftpb.Snapshot)  { p.applied = s.GetMetadata().GetI
 func (p *plain) Matched(consensus.Matches)    {}
 func (p *plain) State(consensus.State)        {}
 func (p *plain) Asked(uint64)                 {}
-func (p *plain) PeerGone()                    {}
+func (p *plain) PeerGone(uint64)              {}
 func (p *plain) Told(uint64, any)             {}
 func (p *plain) Crash(bool)                   { p.pending = nil }
 func (p *plain) PurgeBelow() uint64           { return p.applied }

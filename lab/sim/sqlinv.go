@@ -12,6 +12,7 @@ import (
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
+	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/lab/sim/fakemysql"
 )
@@ -60,6 +61,7 @@ type sqlCounts struct {
 	opens, retires, seeds, guards            int64
 	switched, forced                         int64 // as an operator has asked
 	plugged, refed                           int64 // transactions, by judgements
+	givenUp                                  int64 // nodes, by logs at their bounds
 	ruled, rulesOff, slowed                  int64 // looks at commits under a rule, suspensions, slowings
 }
 
@@ -97,23 +99,10 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	return s
 }
 
-// broken reports whether the glue breaks a rule on purpose: because a test asked for it, or because the program was
-// built to (package mutant).
+// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built
+// so (package mutant) and the code that it breaks is not simulated: that of mysqld's files.
 func (s *sqlWorld) broken(rule string) bool {
-	if s.rule == rule {
-		return true
-	}
-	switch rule {
-	case "S1":
-		return mutant.S1
-	case "S3":
-		return mutant.S3
-	case "S5":
-		return mutant.S5
-	case "S7":
-		return mutant.S7
-	}
-	return false
+	return s.rule == rule || rule == "S5" && mutant.S5
 }
 
 // applyTime is how long a few transactions take the applier.
@@ -280,7 +269,7 @@ func (s *sqlWorld) fed(g *glue, t gtid.GTID) {
 // ready is called when a mysqld has been judged good: it holds nothing that Raft has not committed (S5, S11).
 func (s *sqlWorld) ready(g *glue) {
 	if g.bare { // the others' purges may rest on what it said of itself before, for as long as they believe that
-		s.w.At(2*freshFor, func() { g.bare = false })
+		s.w.At(2*gossip.Lifetime, func() { g.bare = false })
 	}
 	if errant := g.srv.Executed().Subtract(s.executed).Subtract(s.local); !errant.Empty() {
 		s.w.Violate("S5", "node %d is found good and has executed %v, which is not committed", g.n.ID, &errant)
@@ -325,12 +314,14 @@ func (s *sqlWorld) retired(g *glue, l *lifecycle.Life) {
 	}
 }
 
-// purging is called with the index up to which a node may purge its log: every data voter has all of that on disk, and
-// no XA transaction that was prepared there is open (S8).
-func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
+// purging is called with the index up to which a node may purge its log: every data voter that it does not give up has
+// all of that on disk, so has one of each majority, and no XA transaction that was prepared there is open (S8).
+func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64, given []string) {
 	if upTo == 0 {
 		return
 	}
+	s.counts.givenUp += int64(len(given))
+	lacks := map[uint64]bool{s.logger: true}
 	for _, d := range s.glues {
 		if st := d.lives.Status(); !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered ||
 			st.State() == ha.ServerBehind || st.State() == ha.ServerSeeding {
@@ -341,12 +332,19 @@ func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64) {
 			if s.at[t] > upTo {
 				break
 			}
-			if !durable.Contains(t) {
+			switch {
+			case durable.Contains(t):
+			case slices.Contains(given, name(d.n.ID)):
+				lacks[d.n.ID] = true
+			default:
 				s.w.Violate("S8", "node %d may purge its log up to entry %d, and node %d does not have %v of entry %d on disk",
 					g.n.ID, upTo, d.n.ID, t, s.at[t])
 				return
 			}
 		}
+	}
+	if len(given) > 0 && !m.Holds(func(id uint64) bool { return !lacks[id] }) {
+		s.w.Violate("S8", "node %d may purge its log up to entry %d, which a majority does not have", g.n.ID, upTo)
 	}
 	for _, xid := range slices.Sorted(maps.Keys(s.openXA)) {
 		if at := s.openXA[xid]; at <= upTo {
@@ -366,7 +364,7 @@ func (s *sqlWorld) illness() string {
 	if !s.probe.ok {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.Insert, Rows: []uint64{s.freshRow()}}, false)
 		s.probe.client = s.nextClient
-		o.stream().pumpSoon()
+		o.stream().readSoon()
 		return "a write was not acknowledged yet"
 	}
 	l := s.w.Leader()
@@ -390,7 +388,7 @@ func (s *sqlWorld) endXA(o *glue) {
 	for _, x := range o.srv.Prepared() {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.XACommit, XID: x}, false)
 	}
-	o.stream().pumpSoon()
+	o.stream().readSoon()
 }
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
@@ -421,7 +419,8 @@ func (s *sqlWorld) finish(g *glue) {
 	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked,
 		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
 		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "switched": s.counts.switched, "forced": s.counts.forced, "plugged": s.counts.plugged,
-		"refed": s.counts.refed, "ruled": s.counts.ruled, "rules_off": s.counts.rulesOff, "slowed": s.counts.slowed} {
+		"refed": s.counts.refed, "ruled": s.counts.ruled, "rules_off": s.counts.rulesOff, "slowed": s.counts.slowed,
+		"given_up": s.counts.givenUp} {
 		s.w.Count(name, n)
 	}
 	clear(s.clients)

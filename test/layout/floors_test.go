@@ -27,6 +27,7 @@ var floors = []floor{
 	{"node/gossip", "what members know of each other"},
 	{"node/", "organs of a member"},
 	{"node/seeding", "how a member comes to its data"},
+	{"node/controlloop", "what a member does next"},
 	{"control", "how people and programs see and steer a cluster"},
 	{"access", "how clients reach data"},
 	{"node", "one member"},

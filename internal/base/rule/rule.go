@@ -23,3 +23,12 @@ func Of(err error) string {
 	}
 	return ""
 }
+
+// Fields are those of a log line about an error. The key rule stands in the log when a rule of docs/GUARANTEES.md was
+// found broken, and only then.
+func Fields(err error) []any {
+	if r := Of(err); r != "" {
+		return []any{"err", err, "rule", r}
+	}
+	return []any{"err", err}
+}

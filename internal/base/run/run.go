@@ -18,7 +18,8 @@ type Exec interface {
 	Sleep(ctx context.Context, d time.Duration) error
 	// Wait returns once ch is closed, or with the error of a context that ends before.
 	Wait(ctx context.Context, ch <-chan struct{}) error
-	// WithTimeout is context.WithTimeout.
+	// WithCancel is context.WithCancel, and WithTimeout context.WithTimeout.
+	WithCancel(ctx context.Context) (context.Context, context.CancelFunc)
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
@@ -57,6 +58,11 @@ func (Real) Wait(ctx context.Context, ch <-chan struct{}) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// WithCancel implements Exec.
+func (Real) WithCancel(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
 }
 
 // WithTimeout implements Exec.

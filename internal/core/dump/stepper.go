@@ -1,9 +1,13 @@
 package dump
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"time"
 
 	"trireme/internal/core/raftlog"
+	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqlwire"
 )
 
@@ -62,3 +66,56 @@ func (x *Stepper) Next(waited bool) (p Payload, ok bool, err error) {
 
 // FDE is the incarnation's FORMAT_DESCRIPTION event, for its barrier; nil before the dump has brought it.
 func (x *Stepper) FDE() []byte { return append([]byte(nil), x.cut.fde...) }
+
+// FeedStepper is the dump that a Feed sends to its receiver, without connections and goroutines. It is for simulations,
+// as Stepper is; its receiver has to close nothing.
+type FeedStepper struct {
+	walker *walker
+	sent   collector
+	stats  counters
+}
+
+// NewFeedStepper begins a dump for a receiver that has some transactions. Of cfg only Appliers, ServerID,
+// ServerVersion, Void and Tolerance count.
+func NewFeedStepper(cfg FeedConfig, log Log, has gtid.Set) (*FeedStepper, error) {
+	x := &FeedStepper{}
+	o := &dumpServer{log: log, serverID: cfg.ServerID, version: cfg.ServerVersion, appliers: cfg.Appliers,
+		void: cfg.Void, tolerance: cfg.Tolerance, stats: &x.stats}
+	k, err := o.begin(newPacketWriter(context.Background(), &x.sent, 0), &sending{has: has})
+	x.walker = k
+	return x, err
+}
+
+// Next hands out what is committed, a few entries at most, event by event. more says that there is more.
+func (x *FeedStepper) Next(ctx context.Context, entries uint64, event func(ev []byte) error) (more bool, err error) {
+	k := x.walker
+	committed := k.o.log.Committed()
+	if k.next <= committed {
+		err = k.read(ctx, k.next, min(committed, k.next+entries-1), func(e *Entry) error { return k.entry(ctx, e) })
+	}
+	if err == nil {
+		err = k.flush()
+	}
+	for err == nil && len(x.sent.b) > 0 {
+		n, _ := mysqlwire.ParseHeader(x.sent.b)
+		packet := x.sent.b[mysqlwire.HeaderLen : mysqlwire.HeaderLen+n]
+		x.sent.b = x.sent.b[mysqlwire.HeaderLen+n:]
+		err = event(packet[statusLen:])
+	}
+	return k.next <= committed, err
+}
+
+// collector is a connection that keeps what is written.
+type collector struct {
+	net.Conn
+	b []byte
+}
+
+// Write implements net.Conn.
+func (c *collector) Write(b []byte) (int, error) {
+	c.b = append(c.b, b...)
+	return len(b), nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *collector) SetWriteDeadline(time.Time) error { return nil }

@@ -66,23 +66,8 @@ var errComplete = errors.New("the dump is complete")
 
 // serve runs one dump. It returns when the dump is stopped, the log fails, or all was sent (errComplete).
 func (o *dumpServer) serve(w *packetWriter, s *sending) error {
-	var index uint64
-	var fde []byte
-	if !s.paused {
-		var err error
-		if index, fde, err = o.log.SeekGTID(s.has); err != nil {
-			return fmt.Errorf("find where to begin: %w", err)
-		}
-	}
-	if fde == nil {
-		fde = binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
-	}
-	k := &walker{o: o, w: w, sending: s, next: index, fde: fde}
-	w.plain = s.plain
-	if err := k.announce(s.from, max(s.offset, firstOffset)); err != nil {
-		return err
-	}
-	if err := w.flush(); err != nil {
+	k, err := o.begin(w, s)
+	if err != nil {
 		return err
 	}
 	if s.heartbeat > 0 {
@@ -98,6 +83,27 @@ func (o *dumpServer) serve(w *packetWriter, s *sending) error {
 		return context.Cause(w.ctx)
 	}
 	return k.run(w.ctx)
+}
+
+// begin finds where a dump begins, and announces that.
+func (o *dumpServer) begin(w *packetWriter, s *sending) (*walker, error) {
+	var index uint64
+	var fde []byte
+	if !s.paused {
+		var err error
+		if index, fde, err = o.log.SeekGTID(s.has); err != nil {
+			return nil, fmt.Errorf("find where to begin: %w", err)
+		}
+	}
+	if fde == nil {
+		fde = binlog.AppendFormatDescription(nil, binlog.Header{}, o.version, 0)
+	}
+	k := &walker{o: o, w: w, sending: s, next: index, fde: fde}
+	w.plain = s.plain
+	if err := k.announce(s.from, max(s.offset, firstOffset)); err != nil {
+		return nil, err
+	}
+	return k, w.flush()
 }
 
 // walker goes through the committed log and sends the transactions that the receiver lacks.

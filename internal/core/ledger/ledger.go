@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/base/rule"
+	"trireme/internal/base/run"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 )
@@ -232,15 +233,20 @@ func (l *Ledger) At() (uint64, <-chan struct{}) {
 
 // Await waits until this node has seen entry index committed.
 func (l *Ledger) Await(ctx context.Context, index uint64) error {
+	return l.AwaitBy(ctx, run.Real{}, index)
+}
+
+// AwaitBy is Await with another way to wait.
+func (l *Ledger) AwaitBy(ctx context.Context, by interface {
+	Wait(ctx context.Context, ch <-chan struct{}) error
+}, index uint64) error {
 	for {
 		at, changed := l.At()
 		if at >= index {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := by.Wait(ctx, changed); err != nil {
+			return err
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package ackpath leads from what Raft has committed to the OKs of mysqld's clients.
+// Package ackpath leads from what mysqld writes to Raft, and from what Raft has committed to the OKs of mysqld's clients.
 //
+//	mysqld --binary log--> Carry --proposals--> Raft
 //	Raft --entries--> ledger --> commit rules --> flow control --> OK (S1)
 //
 // Raft brings committed entries in order. Each goes into the ledger first, then to the host, which
@@ -45,6 +46,7 @@ type Raft interface {
 	Status() consensus.Status
 	Matches() (m consensus.Matches, leads bool)
 	WatchMatches(on bool)
+	Offer(term uint64, data []byte, done func(index, term uint64, err error), copied func()) (more bool)
 }
 
 // Entry is one that was committed.
@@ -60,6 +62,12 @@ type Host interface {
 	Raft() Raft
 	// Leading is the mysqld that runs here; ok is false when no mysqld leads.
 	Leading() (l Leading, ok bool)
+	// WhenRoom has f called once on the engine when raft has room again (consensus.Node.WhenRoom).
+	WhenRoom(f func())
+	// CarryBegins is told that what mysqld writes is carried to Raft from now on, and Proposing of each piece; data is
+	// not to be kept.
+	CarryBegins()
+	Proposing(m *raftlog.Meta, data []byte)
 	// Committed is told of each entry, in order, before it is acknowledged. An error ends the node.
 	Committed(e Entry) error
 	// Acknowledged is told of each OK that mysqld got.

@@ -28,7 +28,10 @@ type testHost struct {
 	refuse  error // of Committed
 	answer  error // of Ack
 
-	acked     []uint64 // offsets
+	offers    []string                                    // of Offer
+	offer     func(done func(uint64, uint64, error)) bool // what it does; nil: there is room
+	room      func()                                      // of WhenRoom
+	acked     []uint64                                    // offsets
 	committed []uint64
 	told      []string
 	failed    error
@@ -49,6 +52,13 @@ func (h *testHost) Status() consensus.Status { return h.status }
 func (h *testHost) Matches() (consensus.Matches, bool) {
 	return h.matches, h.status.Role == consensus.Leader
 }
+func (h *testHost) Offer(_ uint64, data []byte, done func(uint64, uint64, error), _ func()) bool {
+	h.offers = append(h.offers, string(data))
+	return h.offer == nil || h.offer(done)
+}
+func (h *testHost) WhenRoom(f func())                                        { h.room = f }
+func (h *testHost) CarryBegins()                                             {}
+func (h *testHost) Proposing(*raftlog.Meta, []byte)                          {}
 func (h *testHost) WatchMatches(bool)                                        {}
 func (h *testHost) Leading() (Leading, bool)                                 { return h.leading, !h.dead }
 func (h *testHost) Acknowledged(*raftlog.Meta)                               {}

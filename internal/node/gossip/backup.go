@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"context"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,7 +15,7 @@ func (g *Gossip) NoteBackup(record func(api.Event),
 	event func(kind string, index uint64, message string) api.Event) func(context.Context,
 	api.BackupReport) (api.BackupResult, error) {
 	return func(_ context.Context, r api.BackupReport) (res api.BackupResult, err error) {
-		if err := r.Check(time.Now()); err != nil {
+		if err := r.Check(g.clock.Wall()); err != nil {
 			return res, err
 		}
 		if r.Copy != nil {
@@ -50,7 +49,7 @@ func newerArchive(a, b *api.BackupArchive) *api.BackupArchive {
 
 // Backup is what is known of the cluster's backup, by the history and by what nodes tell; nil: nothing.
 func (g *Gossip) Backup(history []api.Event) *api.BackupView {
-	return api.BackupOf(history, g.Archive(), time.Now())
+	return api.BackupOf(history, g.Archive(), g.clock.Wall())
 }
 
 // BackupAge is the metric.

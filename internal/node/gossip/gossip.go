@@ -10,7 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/core/consensus"
+	"trireme/internal/base/run"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/transport"
 )
@@ -26,7 +26,7 @@ const (
 type Host interface {
 	Settings() *config.Cluster
 	// Links is nil as long as the node starts.
-	Links() *transport.Transport
+	Links() Links
 	// Status is what this node tells of itself.
 	Status() Status
 	// Heard is called for each status that arrives, one at a time.
@@ -34,13 +34,21 @@ type Host interface {
 	WakeLoop()
 }
 
+// Links are those to the other members (transport.Transport).
+type Links interface {
+	Broadcast(status []byte)
+	RTT(id uint64) transport.RTT
+	Silence(id uint64) (time.Duration, bool)
+}
+
 // Gossip is of one member. Its methods may be called from any goroutine, but for Due, which is the loop's.
 type Gossip struct {
-	cfg  config.Node
-	id   config.Identity
-	led  *ledger.Ledger
-	host Host
-	log  *slog.Logger
+	cfg   config.Node
+	id    config.Identity
+	led   *ledger.Ledger
+	clock run.Clock
+	host  Host
+	log   *slog.Logger
 
 	changed atomic.Bool   // this node's status has, in a way that others wait for
 	told    time.Duration // when it was told last
@@ -58,8 +66,9 @@ type Gossip struct {
 }
 
 // New makes what a member knows when it starts: what its life before has written down.
-func New(cfg config.Node, id config.Identity, led *ledger.Ledger, host Host, log *slog.Logger) *Gossip {
-	g := &Gossip{cfg: cfg, id: id, led: led, host: host, log: log}
+func New(cfg config.Node, id config.Identity, led *ledger.Ledger, clock run.Clock, host Host,
+	log *slog.Logger) *Gossip {
+	g := &Gossip{cfg: cfg, id: id, led: led, clock: clock, host: host, log: log}
 	g.peers.Store(&Peers{})
 	g.least.Store(int64(cfg.Raft.ElectionTimeout()))
 	g.loadOpen()
@@ -71,10 +80,10 @@ func (g *Gossip) Publish() { g.changed.Store(true) }
 
 // Due says whether it is time to tell the others.
 func (g *Gossip) Due() bool {
-	if !g.changed.Swap(false) && now() <= g.told+Interval {
+	if !g.changed.Swap(false) && g.now() <= g.told+Interval {
 		return false
 	}
-	g.told = now()
+	g.told = g.now()
 	return true
 }
 
@@ -98,7 +107,7 @@ func (g *Gossip) LeastTimeout() time.Duration { return time.Duration(g.least.Loa
 func (g *Gossip) Clocks() map[uint64]time.Duration {
 	all := map[uint64]time.Duration{}
 	for id, p := range g.Peers() {
-		if d, known := p.clock.get(); known {
+		if d, known := p.ahead.get(); known {
 			all[id] = d
 		}
 	}
@@ -110,7 +119,7 @@ func (g *Gossip) Awaiting() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.awaited.have(g.led.Index())
-	return g.awaited.age(now())
+	return g.awaited.age(g.now())
 }
 
 // Hear takes a peer's status.
@@ -120,6 +129,11 @@ func (g *Gossip) Hear(from uint64, payload []byte) {
 		g.log.Warn("a peer's status is not readable", "peer", from, "err", err)
 		return
 	}
+	g.Take(from, s)
+}
+
+// Take takes what Hear has read.
+func (g *Gossip) Take(from uint64, s Status) {
 	g.hearing.Lock()
 	defer g.hearing.Unlock()
 	way := time.Duration(0)
@@ -129,12 +143,12 @@ func (g *Gossip) Hear(from uint64, payload []byte) {
 	g.mu.Lock()
 	before := g.Peers()[from]
 	if before == nil {
-		before = &Peer{Up: true}
+		before = &Peer{Up: true, clock: g.clock}
 	}
 	p := before.heard(s, way)
 	g.put(from, p)
 	if from == g.leader && !s.Clock.IsZero() {
-		g.awaited.told(s.Member.Raft.Commit, g.led.Index(), now())
+		g.awaited.told(s.Member.Raft.Commit, g.led.Index(), g.now())
 	}
 	if s.OpenTerm != 0 {
 		g.opened(from, s.OpenTerm)
@@ -157,7 +171,7 @@ func (g *Gossip) Hear(from uint64, payload []byte) {
 func (g *Gossip) Up(id uint64) {
 	g.change(id, func(p *Peer) {
 		if p.Gone {
-			p.At = now() - Lifetime // its former life said that: what this one has is not known yet
+			p.At = g.now() - Lifetime // its former life said that: what this one has is not known yet
 		}
 		p.Up, p.Gone = true, false
 	})
@@ -212,7 +226,7 @@ func (g *Gossip) View(m config.Member) api.MemberView {
 		v = p.agedView()
 	}
 	if p != nil {
-		age := (now() - p.At).Seconds()
+		age := (g.now() - p.At).Seconds()
 		v.AgeSeconds = &age
 	}
 	return v
@@ -229,7 +243,7 @@ func (g *Gossip) Silent(id uint64) bool {
 	if p == nil {
 		return false
 	}
-	silence := now() - p.At
+	silence := g.now() - p.At
 	if links := g.host.Links(); links != nil {
 		if d, known := links.Silence(id); known {
 			silence = min(silence, d)
@@ -273,4 +287,4 @@ func (g *Gossip) Members() (all []Status) {
 }
 
 // now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
+func (g *Gossip) now() time.Duration { return g.clock.Now() }

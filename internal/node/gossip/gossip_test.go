@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"trireme/internal/base/config"
+	"trireme/internal/base/run"
+	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
-	"trireme/internal/core/transport"
 )
 
 // testHost is db1 of db1, db2 and db3.
@@ -27,12 +28,12 @@ func newTest(t *testing.T) (*Gossip, *testHost) {
 	}
 	cfg := config.Default()
 	cfg.Dir = t.TempDir()
-	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}), h,
+	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}), run.Real{Boottime: consensus.Boottime}, h,
 		slog.New(slog.DiscardHandler)), h
 }
 
 func (h *testHost) Settings() *config.Cluster { return h.settings }
-func (*testHost) Links() *transport.Transport { return nil }
+func (*testHost) Links() Links                { return nil }
 func (*testHost) Status() Status              { return Status{} }
 func (h *testHost) Heard(p *Peer)             { h.heard = append(h.heard, p) }
 func (h *testHost) WakeLoop()                 { h.woken++ }
@@ -117,9 +118,9 @@ func TestBehind(t *testing.T) {
 	if len(g.awaited) != 1 {
 		t.Fatal("what the leader told of is not waited for")
 	}
-	at := now()
+	at := g.now()
 	g.awaited[0].at = at - time.Minute
-	if d := g.Awaiting(); d < time.Minute || d > time.Minute+now()-at {
+	if d := g.Awaiting(); d < time.Minute || d > time.Minute+g.now()-at {
 		t.Error(d)
 	}
 }
@@ -179,7 +180,7 @@ func TestLeave(t *testing.T) {
 		t.Errorf("the second end of a term: %+v", l)
 	}
 	g.Hear(2, []byte(`{"left":{"term":5,"cause":"c","ago_ns":1000000000}}`))
-	if l, at := g.LeaveOf(2, 5); l.Cause != "c" || at > now()-time.Second {
+	if l, at := g.LeaveOf(2, 5); l.Cause != "c" || at > g.now()-time.Second {
 		t.Errorf("%+v at %v", l, at)
 	}
 }

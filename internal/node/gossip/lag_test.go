@@ -72,10 +72,10 @@ func TestClockDifference(t *testing.T) {
 // TestAgedView: the age is added to a copy, and not to what a leader says.
 func TestAgedView(t *testing.T) {
 	told := 2.0
-	at := now()
+	at := new(Peer).now()
 	p := &Peer{At: at - 5*time.Second,
 		Status: Status{Member: api.MemberView{Role: api.RoleFollower, MySQL: &api.MySQLView{LagSeconds: &told}}}}
-	if got := *p.agedView().MySQL.LagSeconds; got < 7 || got > 7+(now()-at).Seconds() || told != 2 {
+	if got := *p.agedView().MySQL.LagSeconds; got < 7 || got > 7+(p.now()-at).Seconds() || told != 2 {
 		t.Error(got, told)
 	}
 	if p.Member.Role = api.RoleLeader; *p.agedView().MySQL.LagSeconds != 2 {

@@ -66,7 +66,7 @@ func (g *Gossip) Follows(leader uint64) {
 	if o.id == 0 || l.Noticed != 0 || leader == o.id {
 		return
 	}
-	l.Noticed, l.Sign = now(), g.RaftHeard()
+	l.Noticed, l.Sign = g.now(), g.RaftHeard()
 	if p := g.Peers()[o.id]; p != nil {
 		l.Sign = max(l.Sign, p.At)
 	}
@@ -77,12 +77,12 @@ func (g *Gossip) Asked() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.past.loss.Asked == 0 {
-		g.past.loss.Asked = now()
+		g.past.loss.Asked = g.now()
 	}
 }
 
 // HearRaft notes a raft message of the leader.
-func (g *Gossip) HearRaft() { g.raft.Store(int64(now())) }
+func (g *Gossip) HearRaft() { g.raft.Store(int64(g.now())) }
 
 // RaftHeard is when the last one came, by CLOCK_BOOTTIME; 0: none has.
 func (g *Gossip) RaftHeard() time.Duration { return time.Duration(g.raft.Load()) }
@@ -103,7 +103,7 @@ func (g *Gossip) Leave(term uint64, l Leave) {
 	defer g.mu.Unlock()
 	if g.past.left.Term != term {
 		l.Term = term
-		g.past.left, g.past.leftAt = l, now()
+		g.past.left, g.past.leftAt = l, g.now()
 	}
 }
 
@@ -128,7 +128,7 @@ func (g *Gossip) Past() (Leave, OpenSeen) {
 	defer g.mu.Unlock()
 	l := g.past.left
 	if l.Term != 0 {
-		l.Ago = now() - g.past.leftAt
+		l.Ago = g.now() - g.past.leftAt
 	}
 	return l, g.past.seen
 }
@@ -138,7 +138,7 @@ func (g *Gossip) openFile() string { return filepath.Join(g.cfg.Dir, "open.json"
 // loadOpen reads what the life before knew.
 func (g *Gossip) loadOpen() {
 	var s OpenSeen
-	if b, err := os.ReadFile(g.openFile()); err == nil && json.Unmarshal(b, &s) == nil && !s.At.After(time.Now()) {
+	if b, err := os.ReadFile(g.openFile()); err == nil && json.Unmarshal(b, &s) == nil && !s.At.After(g.clock.Wall()) {
 		g.past.seen = s
 	}
 }
@@ -148,13 +148,13 @@ func (g *Gossip) SeeOpen(own uint64) error {
 	var told []OpenSeen
 	for id := range g.Peers() {
 		if p := g.Hears(id); p != nil && p.OpenTerm != 0 {
-			told = append(told, OpenSeen{p.OpenTerm, time.Now().Add(p.At - now())})
+			told = append(told, OpenSeen{p.OpenTerm, g.clock.Wall().Add(p.At - g.now())})
 		}
 	}
 	g.mu.Lock()
 	s := g.past.seen
 	if own != 0 {
-		s = OpenSeen{own, time.Now()}
+		s = OpenSeen{own, g.clock.Wall()}
 	}
 	for _, t := range told {
 		if t.Term >= s.Term {
@@ -184,7 +184,7 @@ func (g *Gossip) SeeOpen(own uint64) error {
 // that; empty: no node does. It has to be asked before this node takes writes itself.
 func (g *Gossip) LastOpen(term uint64) (at time.Duration, by string) {
 	if _, seen := g.Past(); seen.Term == term {
-		at, by = now()-time.Since(seen.At), g.id.Name
+		at, by = g.now()-g.clock.Wall().Sub(seen.At), g.id.Name
 	}
 	peers := g.Peers()
 	for _, m := range g.host.Settings().Members {
@@ -192,7 +192,7 @@ func (g *Gossip) LastOpen(term uint64) (at time.Duration, by string) {
 		if !p.Fresh() || p.Seen.Term != term || p.Clock.IsZero() {
 			continue
 		}
-		if seen := p.At - p.Clock.Sub(p.Seen.At); seen <= now() && (by == "" || seen > at) {
+		if seen := p.At - p.Clock.Sub(p.Seen.At); seen <= g.now() && (by == "" || seen > at) {
 			at, by = seen, m.Name
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/run"
+	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 )
 
@@ -23,36 +25,48 @@ type Peer struct {
 	Up     bool          // its link is up
 	Gone   bool          // its daemon has ended for sure, and has not been heard of since
 
-	clock clockDifference
+	ahead clockDifference
+	clock run.Clock // of this host; nil: the real one
 }
 
+// time is this host's.
+func (p *Peer) time() run.Clock {
+	if p.clock == nil {
+		return run.Real{Boottime: consensus.Boottime}
+	}
+	return p.clock
+}
+
+// now is CLOCK_BOOTTIME.
+func (p *Peer) now() time.Duration { return p.time().Now() }
+
 // Fresh says whether what the peer said last can still be relied on.
-func (p *Peer) Fresh() bool { return p != nil && p.Up && now() < p.At+Lifetime }
+func (p *Peer) Fresh() bool { return p != nil && p.Up && p.now() < p.At+Lifetime }
 
 // Silence says for how long it has not been heard of.
 func (p *Peer) Silence() string {
 	if p == nil {
 		return "it has not been heard of since this daemon started"
 	}
-	return fmt.Sprintf("not heard of for %.1f s", (now() - p.At).Seconds())
+	return fmt.Sprintf("not heard of for %.1f s", (p.now() - p.At).Seconds())
 }
 
 // heard is the peer after another status, which was on its way for some time.
 func (p *Peer) heard(s Status, way time.Duration) *Peer {
 	next := *p
 	if s.Ready && !(p.Ready && p.Fresh()) {
-		next.Since = now()
+		next.Since = p.now()
 	}
 	if s.OpenTerm != 0 && p.OpenTerm != s.OpenTerm {
-		next.OpenAt = now()
+		next.OpenAt = p.now()
 	}
 	if s.Left.Term != 0 && (p.LeftAt == 0 || s.Left.Term != p.Left.Term) {
-		next.LeftAt = now() - s.Left.Ago
+		next.LeftAt = p.now() - s.Left.Ago
 	}
 	if !s.Clock.IsZero() { // else it is an older version's
-		next.clock.heard(s.Clock, time.Now(), way)
+		next.ahead.heard(s.Clock, p.time().Wall(), way)
 	}
-	next.Status, next.At, next.Up, next.Gone = s, now(), true, false
+	next.Status, next.At, next.Up, next.Gone = s, p.now(), true, false
 	return &next
 }
 
@@ -65,7 +79,7 @@ func (p *Peer) differs(q *Peer) bool {
 // Lag is how far a peer's mysqld lags by now; false: it does not know.
 func (p *Peer) Lag() (time.Duration, bool) {
 	if my := p.Member.MySQL; my != nil && my.LagSeconds != nil {
-		return agedLag(time.Duration(*my.LagSeconds*float64(time.Second)), now()-p.At), true
+		return agedLag(time.Duration(*my.LagSeconds*float64(time.Second)), p.now()-p.At), true
 	}
 	return 0, false
 }

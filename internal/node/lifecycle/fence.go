@@ -33,12 +33,13 @@ type Fenced struct {
 	Term    uint64
 	Outcome string // in words; empty: it was dead
 	Drained bool
+	Took    time.Duration
 }
 
 // Fence makes this member unable to serve, for sure: clients are cut, and unless mysqld is drained within fencePatience
 // (no commit waits, all that it wrote is committed) it is killed. Then serving may end.
 func (s *Lives) Fence(ctx context.Context, host LeaderHost) (f Fenced) {
-	st := s.Status()
+	st, began := s.Status(), s.exec.Now()
 	f.Term = st.term
 	failpoint.Hit("fence.begin")
 	host.DropAddresses()
@@ -48,6 +49,7 @@ func (s *Lives) Fence(ctx context.Context, host LeaderHost) (f Fenced) {
 	case st.life != nil:
 		f.Outcome, f.Drained = s.drainOrKill(ctx, st.life, host)
 	}
+	f.Took = s.exec.Now() - began
 	return f
 }
 

@@ -205,15 +205,7 @@ func (s *Lives) Open(c Config) { s.Config = c }
 
 // awaitCommitted waits until this member has seen entry index committed.
 func (s *Lives) awaitCommitted(ctx context.Context, index uint64) error {
-	for {
-		at, changed := s.Ledger.At()
-		if at >= index {
-			return nil
-		}
-		if err := s.exec.Wait(ctx, changed); err != nil {
-			return err
-		}
-	}
+	return s.Ledger.AwaitBy(ctx, s.exec, index)
 }
 
 // NoteSpecial notes a committed entry that holds something other than rows.

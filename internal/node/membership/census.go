@@ -8,7 +8,10 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/node/gossip"
 )
 
 // Limits of changes of the membership.
@@ -24,18 +27,62 @@ type Census struct{ ledger.Census }
 // Census is who holds a vote and healthy data, as this node knows.
 func (ms *Members) Census() Census {
 	st := ms.host.Raft().Status()
-	begin := ms.host.Log().Boundary()
-	peers := ms.gossip.Peers()
+	return Census{CensusOf(ms.id, ms.host.Ready(), &st, ms.host.Log().Boundary(), ms.Current(), ms.gossip.Peers())}
+}
+
+// CensusOf is a member's: ready says whether its own mysqld is judged and fed, and begin where its log begins.
+func CensusOf(id config.Identity, ready bool, st *consensus.Status, begin raftlog.Boundary, settings *config.Cluster,
+	peers gossip.Peers) ledger.Census {
 	c := ledger.Census{Nodes: map[uint64]ledger.CensusNode{}, Whole: begin.Index == 0 && begin.GTIDs.Empty()}
-	c.Nodes[ms.id.ID] = ledger.CensusNode{Name: ms.id.Name, Voter: slices.Contains(st.Voters, ms.id.ID), Live: true,
-		Data: ms.id.Role != config.RoleLogger, Ready: ms.host.Ready()}
-	for _, m := range ms.Current().Members {
-		if p := peers[m.ID]; m.ID != ms.id.ID {
+	c.Nodes[id.ID] = ledger.CensusNode{Name: id.Name, Voter: slices.Contains(st.Voters, id.ID), Live: true,
+		Data: id.Role != config.RoleLogger, Ready: ready}
+	for _, m := range settings.Members {
+		if p := peers[m.ID]; m.ID != id.ID {
 			c.Nodes[m.ID] = ledger.CensusNode{Name: m.Name, Voter: slices.Contains(st.Voters, m.ID), Live: p.Fresh(),
 				Data: m.Role != config.RoleLogger, Ready: p.Fresh() && p.Ready}
 		}
 	}
-	return Census{c}
+	return c
+}
+
+// VotesOf is raft's membership as votes are counted.
+func VotesOf(st *consensus.Status) ledger.Membership {
+	m := ledger.Membership{st.Voters}
+	if len(st.Outgoing) > 0 {
+		m = append(m, st.Outgoing)
+	}
+	return m
+}
+
+// takesPart says whether a member counts. The record of one that joins says "pending" until the leader has taken note
+// of what raft's membership says already.
+func takesPart(st *consensus.Status, m config.Member) bool {
+	return !m.Pending || VotesOf(st).Votes(m.ID) || slices.Contains(st.Learners, m.ID)
+}
+
+// Retainers are those whose recovery the log is kept for (S8), as a member knows them: self is what it says of itself.
+func Retainers(self ledger.LogRetainer, st *consensus.Status, settings *config.Cluster,
+	peers gossip.Peers) (all []ledger.LogRetainer) {
+	for _, m := range settings.Members {
+		if !takesPart(st, m) {
+			continue
+		}
+		k := ledger.LogRetainer{ID: m.ID, Name: m.Name, Data: m.Role != config.RoleLogger}
+		switch p := peers[m.ID]; {
+		case m.ID == self.ID:
+			k.Live, k.Ready, k.Keep = true, self.Ready, self.Keep
+			if !k.Data {
+				k.Keep = st.Commit
+			}
+		case p.Fresh():
+			k.Live, k.Ready, k.Keep = true, p.Ready, p.KeepFrom
+			if !k.Data || m.Delay() > 0 { // it keeps for itself what its mysqld has not got yet
+				k.Keep = p.Member.Raft.Commit
+			}
+		}
+		all = append(all, k)
+	}
+	return all
 }
 
 // majority of a number of voters.

@@ -18,6 +18,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/loop"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
@@ -41,7 +42,8 @@ func newTest(t *testing.T, c *config.Cluster) (*Members, *testHost) {
 	cfg, id := config.Default(), config.Identity{ClusterID: 5, ID: 1, Name: "db1", Role: config.RoleVoter}
 	cfg.Dir = t.TempDir()
 	log := slog.New(slog.NewTextHandler(&h.log, nil))
-	return New(cfg, id, c, gossip.New(cfg, id, ledger.New(raftlog.Boundary{}), nil, log), h, log), h
+	clock := run.Real{Boottime: consensus.Boottime}
+	return New(cfg, id, c, gossip.New(cfg, id, ledger.New(raftlog.Boundary{}), clock, nil, log), h, log), h
 }
 
 // start runs raft, of which db1 is the only voter. It leads on for 20 s without any other.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
@@ -68,7 +67,7 @@ func (s *Seeding) decide(ctx context.Context, req api.VoidRequest, tolerant bool
 			b.GTID, req.GTID).With("read the report of this moment: trireme %s --dry-run", verb)
 	}
 	v := config.Void{GTID: b.GTID, Index: b.Index, Entry: b.Entry, Error: fmt.Sprintf("%d: %s", b.Number, b.Error),
-		At: time.Now().UTC(), By: recovery.CleanBy(req.By), Tolerant: tolerant}
+		At: s.time.Wall().UTC(), By: recovery.CleanBy(req.By), Tolerant: tolerant}
 	_, err = s.cluster.Change(ctx, term, func(c *config.Cluster) error {
 		c.DeclareVoid(v)
 		return nil

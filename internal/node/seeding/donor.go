@@ -82,11 +82,11 @@ func (s *Seeding) holdsPrepared(ctx context.Context, d Donation) error {
 		return nil
 	}
 	// What the donor has prepared a moment ago may not have come here yet.
-	wctx, cancel := context.WithTimeout(ctx, readIndexTimeout)
+	wctx, cancel := s.time.WithTimeout(ctx, readIndexTimeout)
 	defer cancel()
 	upTo, err := s.host.Raft().ReadIndex(wctx)
 	if err == nil {
-		err = s.ledger.Await(wctx, upTo)
+		err = s.ledger.AwaitBy(wctx, s.time, upTo)
 	}
 	if err != nil {
 		at, _ := s.ledger.At()
@@ -181,7 +181,7 @@ func series(version string) string {
 }
 
 func (s *Seeding) askDonor(ctx context.Context, id uint64) (Donation, error) {
-	ctx, cancel := context.WithTimeout(ctx, donateTimeout)
+	ctx, cancel := s.time.WithTimeout(ctx, donateTimeout)
 	defer cancel()
 	return ReqDonate.Ask(ctx, s.cluster, id, transport.None{})
 }

@@ -64,7 +64,7 @@ func (s *Seeding) mend(ctx context.Context, l *lifecycle.Life, st mysqld.Replica
 		next = *known
 	default:
 		next.view = s.explain(ctx, l, e)
-		next.view.Since = time.Now()
+		next.view.Since = s.time.Wall()
 		s.log.Error("the applier has stopped", "errno", e.Number, "err", e.Text, "gtid", next.view.GTID,
 			"index", next.view.Index,
 			"entry", next.view.Entry, "of_resources", next.view.Resources)
@@ -148,8 +148,8 @@ func (s *Seeding) heal(ctx context.Context, l *lifecycle.Life, next *failure) {
 		return
 	}
 	next.view.Next = "not healed yet: " + why.Error()
-	if !next.view.Diverged && now() >= next.again {
-		next.again = now() + healAgain
+	if !next.view.Diverged && s.now() >= next.again {
+		next.again = s.now() + healAgain
 		s.restartFeed(ctx, l)
 	}
 }
@@ -159,7 +159,7 @@ func (s *Seeding) heal(ctx context.Context, l *lifecycle.Life, next *failure) {
 func (s *Seeding) fenceDiverged(l *lifecycle.Life, v api.ApplyErrorView) {
 	v.Next = "the node is seeded from another one"
 	if v.Since.IsZero() { // else it was known before
-		v.Since = time.Now()
+		v.Since = s.time.Wall()
 	}
 	f := &failure{view: v}
 	fenced := false
@@ -224,7 +224,7 @@ func (s *Seeding) mayHealNow(ctx context.Context, f *failure) error {
 	if f.view.Index == 0 {
 		return errors.New("it is not known at which entry, so neither who has applied it")
 	}
-	if at := nextHeal(s.memory.Notes().Heals, time.Now()); time.Now().Before(at) {
+	if at := nextHeal(s.memory.Notes().Heals, s.time.Wall()); s.time.Wall().Before(at) {
 		return fmt.Errorf(
 			"it was seeded for such an error a while ago, and waits until %s; `trireme reinit %s` does it at once",
 			at.Format(time.TimeOnly), s.id.Name)
@@ -237,7 +237,7 @@ func (s *Seeding) mayHealNow(ctx context.Context, f *failure) error {
 	case s.id.ID:
 		return errors.New("it is raft's leader, and hands over to a node that has applied the entry as soon as there is one")
 	}
-	rctx, cancel := context.WithTimeout(ctx, healTimeout)
+	rctx, cancel := s.time.WithTimeout(ctx, healTimeout)
 	defer cancel()
 	_, err := ReqHeal.Ask(rctx, s.cluster, leader,
 		HealRequest{Index: f.view.Index, Keeps: f.keeps, Diverged: f.view.Diverged})
@@ -269,7 +269,7 @@ func (s *Seeding) roomForBoth() bool {
 // giveUpData makes this node one that has to be seeded. ha.Decide does the rest.
 func (s *Seeding) giveUpData(l *lifecycle.Life, f *failure) error {
 	if err := s.memory.Note(func(n *Notes, _ *lifecycle.State) {
-		at := time.Now()
+		at := s.time.Wall()
 		n.Heals = append(recentHeals(n.Heals, at), at.UTC().Truncate(time.Second))
 	}); err != nil {
 		return err
@@ -325,7 +325,7 @@ func (s *Seeding) GrantFor(_ context.Context, from uint64, r HealRequest) error 
 	if _, member := settings.MemberByID(from); !member {
 		return errors.New("it is not a member")
 	}
-	if settings.PausedAt(time.Now()) {
+	if settings.PausedAt(s.time.Wall()) {
 		return errors.New("automatic actions are paused")
 	}
 	holder := my.State() == ha.ServerReady && applied >= r.Index
@@ -338,7 +338,7 @@ func (s *Seeding) GrantFor(_ context.Context, from uint64, r HealRequest) error 
 		switch {
 		case p.Member.Seed != nil:
 			return fmt.Errorf("%s is being seeded, and it is one node at a time", m.Name)
-		case m.ID == s.grants.to && now() < s.grants.at+grantLife && !p.Ready:
+		case m.ID == s.grants.to && s.now() < s.grants.at+grantLife && !p.Ready:
 			return fmt.Errorf("%s is about to be seeded, and it is one node at a time", m.Name)
 		case m.Role != config.RoleLogger && p.Ready && p.Member.Raft.Applied >= r.Index:
 			holder = true
@@ -356,7 +356,7 @@ func (s *Seeding) GrantFor(_ context.Context, from uint64, r HealRequest) error 
 		return fmt.Errorf("there is no room to keep its data until the copy is complete, and it is needed: without it %s",
 			c.WhyNotKept(from))
 	}
-	s.grants.to, s.grants.at = from, now()
+	s.grants.to, s.grants.at = from, s.now()
 	return nil
 }
 

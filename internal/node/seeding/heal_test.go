@@ -243,5 +243,5 @@ func TestGrant(t *testing.T) {
 
 // permitted gave a member permission just now.
 func (m *member) permitted(id uint64, ready bool) {
-	m.s.grants.to, m.s.grants.at, m.peers[id].Ready = id, now(), ready
+	m.s.grants.to, m.s.grants.at, m.peers[id].Ready = id, realTime.Now(), ready
 }

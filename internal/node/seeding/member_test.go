@@ -24,6 +24,8 @@ import (
 	"trireme/internal/node/membership"
 )
 
+var realTime = run.Real{Boottime: consensus.Boottime}
+
 // member is db1 of db1, db2 and db3, without a mysqld and with all that a Seeding needs of the rest. The others are
 // ready, and answer what a test sets.
 type member struct {
@@ -53,19 +55,19 @@ type member struct {
 }
 
 func newMember(t *testing.T) *member {
-	m := &member{t: t, first: 1, lives: lifecycle.New(run.Real{Boottime: consensus.Boottime}), free: 1 << 40,
+	m := &member{t: t, first: 1, lives: lifecycle.New(realTime), free: 1 << 40,
 		settings: &config.Cluster{Version: 3, NextID: 4}, peers: gossip.Peers{},
 		answers: map[uint64]func(uint8, []byte) ([]byte, error){}}
 	for id := uint64(1); id <= 3; id++ {
 		name := fmt.Sprint("db", id)
 		m.settings.Members = append(m.settings.Members, config.Member{ID: id, Name: name, Role: config.RoleVoter})
 		if id != 1 {
-			m.peers[id] = &gossip.Peer{Up: true, At: now(), Status: gossip.Status{Ready: true, Epoch: "5",
+			m.peers[id] = &gossip.Peer{Up: true, At: realTime.Now(), Status: gossip.Status{Ready: true, Epoch: "5",
 				Member: api.MemberView{Name: name, MySQL: &api.MySQLView{Version: "9.7.1"}}}}
 		}
 	}
 	m.s = New(config.Default(), config.Identity{Cluster: "prod", Name: "db1", ID: 1, Role: config.RoleVoter},
-		Parts{Ledger: ledger.New(raftlog.Boundary{}), Cluster: testCluster{m}, Server: testServer{m}, Memory: m, Host: m,
+		Parts{Time: realTime, Ledger: ledger.New(raftlog.Boundary{}), Cluster: testCluster{m}, Server: testServer{m}, Memory: m, Host: m,
 			Logger: slog.New(slog.DiscardHandler)})
 	return m
 }

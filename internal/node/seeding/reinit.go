@@ -7,7 +7,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/base/poll"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
@@ -30,7 +29,7 @@ func (s *Seeding) Reinit(ctx context.Context, req api.MemberRequest) (api.Member
 	if err := s.mayReinit(m); err != nil {
 		return api.MemberResult{}, err
 	}
-	rctx, cancel := context.WithTimeout(ctx, reinitTimeout)
+	rctx, cancel := s.time.WithTimeout(ctx, reinitTimeout)
 	defer cancel()
 	if _, err := ReqReinit.Ask(rctx, s.cluster, m.ID, transport.None{}); err != nil {
 		return api.MemberResult{}, api.Errorf(api.KindNotReady, "%s did not begin: %v", m.Name, err).
@@ -75,7 +74,7 @@ func (s *Seeding) ReinitHere(ctx context.Context, _ uint64, _ transport.None) er
 		if done || err != nil {
 			return err
 		}
-		if poll.Pause(ctx, 50*time.Millisecond) != nil {
+		if s.time.Sleep(ctx, 50*time.Millisecond) != nil {
 			return errors.New("its mysqld is just starting; try again in a moment")
 		}
 	}

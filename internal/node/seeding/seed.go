@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"trireme/internal/api"
@@ -71,8 +72,8 @@ func (s *Seeding) seed(ctx context.Context) error {
 	}
 	failpoint.Hit("seed.begin")
 	donor, f := s.name(id), s.failure.Load()
-	began := time.Now()
-	s.setCopying(copying{donor: donor, began: began, moved: now()})
+	began := s.time.Wall()
+	s.setCopying(copying{donor: donor, began: began, moved: s.now()})
 	if err := s.server.GiveUp(); err != nil {
 		return err
 	}
@@ -82,27 +83,33 @@ func (s *Seeding) seed(ctx context.Context) error {
 	failpoint.Hit("seed.forgotten")
 	s.log.Info("seeding begins", "donor", donor, "addr", fmt.Sprintf("%s:%d", d.Host, d.Port), "applied", d.Applied)
 	s.host.Record(api.Event{Kind: "seed", Index: d.Applied, Message: "a copy of " + donor + "'s data begins"})
-	sctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	sctx, cancel := s.time.WithCancel(ctx)
+	defer cancel()
+	var lost atomic.Pointer[error] // why the copy cannot go on
 	var end seedEnd
-	s.host.Go(func(context.Context) { s.watchDonor(sctx, cancel, id, d.Incarnation) })
+	s.host.Go(func(context.Context) {
+		if err := s.watchDonor(sctx, id, d.Incarnation); err != nil {
+			lost.Store(&err)
+			cancel()
+		}
+	})
 	from := mysqld.Seeding{Host: d.Host, Port: d.Port, BytesPerSecond: int64(s.cfg.MySQL.SeedRate),
 		KeepOld: f != nil && f.keeps, Progress: s.seedProgress,
 		Check:   func(ctx context.Context) (err error) { end, err = s.checkSeed(ctx, id, d, first); return err },
 		Confirm: func(context.Context) error { return s.confirmSeed(d, end) }}
 	s.host.Protect(id, &from)
 	err = s.server.Copy(sctx, from)
-	if cause := context.Cause(sctx); err != nil && cause != nil && ctx.Err() == nil {
-		err = fmt.Errorf("from %s: %w", donor, cause)
+	if why := lost.Load(); err != nil && why != nil {
+		err = fmt.Errorf("from %s: %w", donor, *why)
 	}
 	if err != nil {
 		return err
 	}
 	failpoint.Hit("seed.done")
 	copied := s.copyingNow().progress.Done
-	s.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", time.Since(began).Round(time.Millisecond))
+	s.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", s.time.Wall().Sub(began).Round(time.Millisecond))
 	s.host.Record(api.Event{Kind: "seeded", Index: d.Applied, Message: fmt.Sprintf(
-		"has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, time.Since(began).Seconds())})
+		"has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, s.time.Wall().Sub(began).Seconds())})
 	return nil
 }
 
@@ -159,7 +166,7 @@ func (s *Seeding) seedProgress(p mysqld.SeedProgress) {
 	s.mu.Lock()
 	changed := s.copying.progress != p
 	if changed {
-		s.copying.progress, s.copying.moved = p, now()
+		s.copying.progress, s.copying.moved = p, s.now()
 	}
 	s.mu.Unlock()
 	if changed {
@@ -167,21 +174,15 @@ func (s *Seeding) seedProgress(p mysqld.SeedProgress) {
 	}
 }
 
-// watchDonor ends a seeding whose donor is gone, or that does not move: CLONE itself would wait for minutes.
-func (s *Seeding) watchDonor(ctx context.Context, cancel context.CancelCauseFunc, id, incarnation uint64) {
-	tick := time.NewTicker(donorPoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+// watchDonor says why a seeding has to end whose donor is gone, or that does not move: CLONE itself would wait for
+// minutes. nil: ctx has ended.
+func (s *Seeding) watchDonor(ctx context.Context, id, incarnation uint64) error {
+	for s.time.Sleep(ctx, donorPoll) == nil {
 		if err := s.donorLost(id, incarnation); err != nil {
-			cancel(err)
-			return
+			return err
 		}
 	}
+	return nil
 }
 
 func (s *Seeding) donorLost(id, incarnation uint64) error {
@@ -189,11 +190,11 @@ func (s *Seeding) donorLost(id, incarnation uint64) error {
 	switch {
 	case p == nil || p.Gone:
 		return errors.New("the donor's daemon has ended")
-	case now() > p.At+donorSilence:
+	case s.now() > p.At+donorSilence:
 		return fmt.Errorf("the donor has not been heard of for %v", donorSilence)
 	case p.Incarnation() != incarnation:
 		return errors.New("the donor's mysqld has ended")
-	case now() > s.copyingNow().moved+seedStall:
+	case s.now() > s.copyingNow().moved+seedStall:
 		return fmt.Errorf("nothing was copied for %v", seedStall)
 	}
 	return nil
@@ -207,7 +208,7 @@ func (s *Seeding) View() *api.SeedView {
 	}
 	v := &api.SeedView{From: c.donor, Stage: strings.ToLower(c.progress.Stage), DoneBytes: c.progress.Done,
 		TotalBytes: c.progress.Total, Since: c.began}
-	if took := time.Since(c.began).Seconds(); took >= 1 {
+	if took := s.time.Wall().Sub(c.began).Seconds(); took >= 1 {
 		v.BytesPerSecond = uint64(float64(v.DoneBytes) / took)
 	}
 	return v

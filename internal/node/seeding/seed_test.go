@@ -27,7 +27,7 @@ func TestSeedingTellsWhy(t *testing.T) {
 			t.Errorf("%s: %q", state, p)
 		}
 	}
-	if s := m.lives.Status(); len(m.calls) > 0 || s.Fails() != 2 || s.Server.View().RetryAt < now() {
+	if s := m.lives.Status(); len(m.calls) > 0 || s.Fails() != 2 || s.Server.View().RetryAt < realTime.Now() {
 		t.Errorf("%d attempts, the next one at once, or mysqld was touched: %q", s.Fails(), m.calls)
 	}
 }
@@ -94,7 +94,7 @@ func TestDonors(t *testing.T) {
 		}, []uint64{3, 2}},
 		"another series": {func(m *member) { m.peers[2].Member.MySQL.Version = "8.4.9" }, []uint64{3}},
 		"not ready":      {func(m *member) { m.peers[2].Ready = false }, []uint64{3}},
-		"not heard of":   {func(m *member) { m.peers[2].Up = false; m.peers[3].At = now() - time.Minute }, nil},
+		"not heard of":   {func(m *member) { m.peers[2].Up = false; m.peers[3].At = realTime.Now() - time.Minute }, nil},
 		"a logger":       {func(m *member) { m.settings.Members[1].Role = config.RoleLogger }, []uint64{3}},
 		"leaving":        {func(m *member) { m.settings.Members[1].Removing = true }, []uint64{3}},
 		"feeds another": {func(m *member) { m.peers[3].Member.Seed = &api.SeedView{From: "db2"} },
@@ -223,7 +223,7 @@ func TestDonorLost(t *testing.T) {
 		"it is stuck": {func(m *member) { m.s.copying.moved -= seedStall + time.Second }, "nothing was copied"},
 	} {
 		m := newMember(t)
-		m.s.setCopying(copying{donor: "db2", moved: now()})
+		m.s.setCopying(copying{donor: "db2", moved: realTime.Now()})
 		c.change(m)
 		err := m.s.donorLost(2, 5)
 		if (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {

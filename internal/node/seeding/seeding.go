@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ledger"
@@ -120,8 +121,15 @@ type Notes struct {
 	Heals []time.Time `json:"heals,omitempty"`
 }
 
+// Time is what seeding goes by.
+type Time interface {
+	run.Exec
+	run.Clock
+}
+
 // Parts are what a Seeding works with.
 type Parts struct {
+	Time    Time
 	Ledger  *ledger.Ledger
 	Cluster Cluster
 	Server  Server
@@ -135,6 +143,7 @@ type Parts struct {
 type Seeding struct {
 	cfg       config.Node
 	id        config.Identity
+	time      Time
 	ledger    *ledger.Ledger
 	cluster   Cluster
 	server    Server
@@ -154,14 +163,14 @@ type Seeding struct {
 
 // New makes the part of a member that knows nothing of its mysqld yet.
 func New(cfg config.Node, id config.Identity, p Parts) *Seeding {
-	s := &Seeding{cfg: cfg, id: id, ledger: p.Ledger, cluster: p.Cluster, server: p.Server, memory: p.Memory,
+	s := &Seeding{cfg: cfg, id: id, time: p.Time, ledger: p.Ledger, cluster: p.Cluster, server: p.Server, memory: p.Memory,
 		host: p.Host, log: p.Logger}
 	s.tolerance = dump.NewTolerance(s.followsTolerant)
 	return s
 }
 
 // now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
+func (s *Seeding) now() time.Duration { return s.time.Now() }
 
 // name of a member.
 func (s *Seeding) name(id uint64) string {

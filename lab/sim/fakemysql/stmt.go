@@ -162,11 +162,12 @@ func Decode(events []byte) (Trx, error) {
 		if err != nil {
 			return t, err
 		}
-		body := binlog.Body(ev)
-		if h.Type == binlog.TypeWriteRows {
-			t.Stmt.Table = binary.LittleEndian.Uint32(body)
-			for body = body[4:]; len(body) >= 8; body = body[8:] {
-				t.Stmt.Rows = append(t.Stmt.Rows, binary.LittleEndian.Uint64(body))
+		switch h.Type {
+		case binlog.TypeWriteRows:
+			t.rows(binlog.Body(ev))
+		case binlog.TypeTransactionPayload:
+			if err := t.unpack(ev); err != nil {
+				return t, err
 			}
 		}
 		if b == binlog.End {
@@ -179,11 +180,32 @@ func Decode(events []byte) (Trx, error) {
 	return t, ErrPartial
 }
 
+// rows reads the body of a WRITE_ROWS event.
+func (t *Trx) rows(body []byte) {
+	t.Stmt.Table = binary.LittleEndian.Uint32(body)
+	for body = body[4:]; len(body) >= 8; body = body[8:] {
+		t.Stmt.Rows = append(t.Stmt.Rows, binary.LittleEndian.Uint64(body))
+	}
+}
+
+// unpack reads the events that are packed into one; they have no checksums.
+func (t *Trx) unpack(ev []byte) error {
+	p, err := binlog.ParsePayload(ev)
+	for left := p.Payload; err == nil && len(left) > 0; {
+		size := binary.LittleEndian.Uint32(left[9:])
+		if binlog.EventType(left[4]) == binlog.TypeWriteRows {
+			t.rows(left[binlog.HeaderLen:size])
+		}
+		left = left[size:]
+	}
+	return err
+}
+
 // finish reads what the last event says.
 func (t *Trx) finish(info *binlog.TrxInfo, last []byte) error {
 	t.GTID = info.GTID
 	switch info.Kind {
-	case binlog.RowsXID:
+	case binlog.RowsXID, binlog.Payload:
 		t.Stmt.Kind = Insert
 		return nil
 	case binlog.XAPrepare:

@@ -1,4 +1,4 @@
-package node
+package lifecycle
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 )
@@ -14,18 +15,18 @@ import (
 // TestFeedGivesOnlyCommitted: what the log holds beyond the commit index is not shown to this node's mysqld, whatever
 // it asks for (S3).
 func TestFeedGivesOnlyCommitted(t *testing.T) {
-	n := withEntries(t, 4)
+	log, led := logWithEntries(t, 4), ledger.New(raftlog.Boundary{})
 	const committed = 2
-	entries, err := n.rlog.Entries(1, committed+1, 1<<20)
+	entries, err := log.Entries(1, committed+1, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if _, _, err := n.led.Add(e.GetIndex(), e.GetTerm(), e.GetData(), time.Time{}); err != nil {
+		if _, _, err := led.Add(e.GetIndex(), e.GetTerm(), e.GetData(), time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f := &feedLog{n: n}
+	f := NewFeedLog(log, led)
 	if got := f.Committed(); got != committed {
 		t.Errorf("the feed takes entry %d for committed, %d is", got, committed)
 	}
@@ -33,7 +34,7 @@ func TestFeedGivesOnlyCommitted(t *testing.T) {
 	if err != nil || len(got) != committed {
 		t.Errorf("%d entries, %v; want %d", len(got), err, committed)
 	}
-	_, all := n.led.Snapshot()
+	_, all := led.Snapshot()
 	if next, _, err := f.SeekGTID(all); err != nil || next != committed+1 {
 		t.Errorf("with %s executed the feed begins at %d, %v; want %d", all.String(), next, err, committed+1)
 	}
@@ -42,11 +43,14 @@ func TestFeedGivesOnlyCommitted(t *testing.T) {
 	}
 }
 
-// withEntries is a node whose log has a barrier, and transactions after it.
-func withEntries(t *testing.T, count uint64) *Node {
+// logWithEntries is one with a barrier, and transactions after it.
+func logWithEntries(t *testing.T, count uint64) *raftlog.Log {
 	t.Helper()
-	n := newTestNode(t)
-	openTestLog(t, n)
+	log, err := raftlog.Open(raftlog.Options{Dir: t.TempDir(), Cluster: 5, NodeID: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
 	var ents []*raftpb.Entry
 	for i := range count {
 		m := raftlog.Meta{Kind: raftlog.Barrier, Node: 1, Incarnation: 1, Start: raftlog.Pos{File: 1, Off: 4},
@@ -58,9 +62,9 @@ func withEntries(t *testing.T, count uint64) *Node {
 		ents = append(ents, &raftpb.Entry{Index: new(i + 1), Term: new(uint64(1)),
 			Data: append(raftlog.AppendMeta(nil, &m), make([]byte, 100)...)})
 	}
-	if err := errors.Join(n.rlog.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), n.rlog.Append(ents),
-		n.rlog.Sync()); err != nil {
+	if err := errors.Join(log.SetHardState(&raftpb.HardState{Term: new(uint64(1))}), log.Append(ents),
+		log.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	return n
+	return log
 }

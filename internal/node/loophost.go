@@ -1,0 +1,129 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"trireme/internal/base/config"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/dump"
+	"trireme/internal/core/ha"
+	"trireme/internal/node/controlloop"
+	"trireme/internal/node/lifecycle"
+)
+
+// loopHost is what the control loop sees of this node.
+type loopHost struct{ host }
+
+func (h loopHost) Raft() controlloop.Raft { return h.n.cons }
+
+func (h loopHost) Applying(v *ha.Server) {
+	n := h.n
+	s := &n.srv
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = s.backlog.Applied, n.seeding.Applier(), s.rate, s.heavy, n.delayed()
+	v.Stalled = n.stalledLocked() > 0
+}
+
+func (h loopHost) Disks(st *consensus.Status) (full, refused string) {
+	if st.Role == consensus.Leader {
+		refused = h.n.refusedLocked(st)
+	}
+	return fullDisk(h.n.fullDir), refused
+}
+
+// LeaderChanged: who wanted to end the cluster does not lead any more.
+func (h loopHost) LeaderChanged() { h.n.stayLocked() }
+
+// Decided remembers what the policy said and logs it when it is new.
+func (h loopHost) Decided(st ha.State) {
+	n := h.n
+	n.mu.Lock()
+	changed := n.why != st.Why
+	if n.stateName != st.Name {
+		n.gossip.Publish()
+	}
+	n.stateName, n.why = st.Name, st.Why
+	term := n.control.Soft().Term
+	n.mu.Unlock()
+	if changed {
+		n.watchdog.manager.Status(st.Why)
+		n.log.Info(st.Why, "term", term, "state", st.Name)
+	}
+}
+
+func (h loopHost) Started(l *lifecycle.Life) {
+	n := h.n
+	n.watchLocked(l)
+	n.srv = serverSlot{}
+	n.seeding.Started()
+	n.task(func(ctx context.Context) { n.watch(ctx, l) })
+}
+
+func (h loopHost) NotStarted() {
+	s := h.n.lives.Status()
+	h.n.log.Error("mysqld did not start", "err", s.Problem(), "attempt", s.Fails())
+}
+
+func (h loopHost) Differs(l *lifecycle.Life) bool { return h.n.seeding.FenceKnown(l) }
+
+func (h loopHost) Judged(ctx context.Context, l *lifecycle.Life, v controlloop.Verdict) {
+	h.n.tellJudged(ctx, l, v)
+}
+
+func (h loopHost) Seed(ctx context.Context) { h.n.seeding.Seed(ctx) }
+
+func (h loopHost) Promote(ctx context.Context, leader *lifecycle.Leader, l *lifecycle.Life, term uint64) {
+	h.n.promote(ctx, leader, l, term)
+}
+
+func (h loopHost) Fencing(string) {
+	h.n.routes()
+	h.n.gossip.Broadcast()
+}
+
+func (h loopHost) Fenced(reason string, f lifecycle.Fenced) {
+	n := h.n
+	n.log.Warn("fenced", "reason", reason, "term", f.Term, "outcome", cmp.Or(f.Outcome, "mysqld is dead"), "ms",
+		ms(f.Took))
+	text := reason
+	if f.Outcome != "" {
+		text += ": " + f.Outcome
+	}
+	e := n.event("fence", 0, text)
+	e.Term, e.Drained = f.Term, f.Drained
+	n.history.add(e)
+}
+
+func (h loopHost) Restart(reason string) { h.n.restartServer(reason) }
+
+func (h loopHost) Kill(l *lifecycle.Life) error { return l.Process().SendKill() }
+
+func (h loopHost) WhyEnded() string {
+	if h.n.guard.Killed() {
+		return guardKilled
+	}
+	return ""
+}
+
+func (h loopHost) MayServe() bool {
+	return h.n.Settings().Disbanded == nil && !h.n.seeding.HasNewDecisions()
+}
+
+func (h loopHost) Go(f func(ctx context.Context)) { h.n.task(f) }
+
+func (h loopHost) Context() context.Context { return h.n.ctx }
+
+func (h loopHost) TransactionRefuse() config.Bytes { return h.n.Settings().TransactionRefuse }
+func (h loopHost) Routes()                         { h.n.routes() }
+func (h loopHost) DropAddresses()                  { h.n.dropVIP() }
+
+// feedFailed is told what ends the feed permanently.
+func (n *Node) feedFailed(err error) {
+	if errors.Is(err, dump.ErrInvariant) {
+		n.fail(fmt.Errorf("the feed: %w", err))
+		return
+	}
+	n.control.FeedFailed(err)
+}
