@@ -17,14 +17,14 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// sqlWorld is what the glues of one run share: the clients, and what is true. It knows every committed transaction, in
+// sqlWorld is what the members of one run share: the clients, and what is true. It knows every committed transaction, in
 // log order, from whichever node hears of it first, and keeps a server of its own that has run exactly those.
 type sqlWorld struct {
-	w     *World
-	glues []*glue
-	rule  string // the rule that the glue breaks on purpose; "": none
-	mode  struct{ leader, follower fakemysql.FlushMode }
-	chunk int
+	w       *World
+	members []*member
+	rule    string // the rule that the member breaks on purpose; "": none
+	mode    struct{ leader, follower fakemysql.FlushMode }
+	chunk   int
 	// logger is the raft id of a node without mysqld; 0: no logger.
 	logger uint64
 
@@ -72,7 +72,7 @@ func SQLTop(rule string) func(*Node) Top {
 		if n.w.sql == nil {
 			n.w.sql = newSQLWorld(n.w, rule)
 		}
-		return newGlue(n, n.w.sql)
+		return newMember(n, n.w.sql)
 	}
 }
 
@@ -99,7 +99,7 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	return s
 }
 
-// broken says whether the glue breaks a rule on purpose: because a test asked for it, or because the program was built
+// broken says whether the member breaks a rule on purpose: because a test asked for it, or because the program was built
 // so (package mutant) and the code that it breaks is not simulated: that of mysqld's files.
 func (s *sqlWorld) broken(rule string) bool {
 	return s.rule == rule || rule == "S5" && mutant.S5
@@ -235,7 +235,7 @@ func (s *sqlWorld) note(rows []uint64) {
 }
 
 // committedHere is called when a transaction becomes visible on a server: it must be committed (S1, S3, S4).
-func (s *sqlWorld) committedHere(g *glue, t fakemysql.Trx, leader bool) {
+func (s *sqlWorld) committedHere(g *member, t fakemysql.Trx, leader bool) {
 	if at, ok := s.at[t.GTID]; ok {
 		if leader && g.srv.SemiSync() {
 			s.okGiven(g, at)
@@ -255,7 +255,7 @@ func (s *sqlWorld) committedHere(g *glue, t fakemysql.Trx, leader bool) {
 }
 
 // fed is called for each transaction that a feed hands out: committed ones only, in log order (S3).
-func (s *sqlWorld) fed(g *glue, t gtid.GTID) {
+func (s *sqlWorld) fed(g *member, t gtid.GTID) {
 	at, ok := s.at[t]
 	if !ok {
 		s.w.Violate("S3", "node %d is fed %v, which is not committed", g.n.ID, t)
@@ -267,7 +267,7 @@ func (s *sqlWorld) fed(g *glue, t gtid.GTID) {
 }
 
 // ready is called when a mysqld has been judged good: it holds nothing that Raft has not committed (S5, S11).
-func (s *sqlWorld) ready(g *glue) {
+func (s *sqlWorld) ready(g *member) {
 	if g.bare { // the others' purges may rest on what it said of itself before, for as long as they believe that
 		s.w.At(2*gossip.Lifetime, func() { g.bare = false })
 	}
@@ -278,7 +278,7 @@ func (s *sqlWorld) ready(g *glue) {
 
 // opened is called when writes open: everything below the barrier is applied (S6), and no incarnation serves in two
 // terms (S7).
-func (s *sqlWorld) opened(g *glue, l *lifecycle.Life, term uint64) {
+func (s *sqlWorld) opened(g *member, l *lifecycle.Life, term uint64) {
 	s.counts.opens++
 	b := g.led.NewestBarrier()
 	if b.Incarnation != l.Incarnation || uint64(b.Node) != g.n.ID || b.Term != term {
@@ -305,7 +305,7 @@ func (s *sqlWorld) opened(g *glue, l *lifecycle.Life, term uint64) {
 
 // retired is called when a drained leader continues as a follower: no session waits, and everything that it wrote is
 // committed (S4, S7).
-func (s *sqlWorld) retired(g *glue, l *lifecycle.Life) {
+func (s *sqlWorld) retired(g *member, l *lifecycle.Life) {
 	s.counts.retires++
 	delete(s.served, l.UUID)
 	own := g.srv.Executed().Of(l.UUID).Subtract(s.executed).Subtract(s.local)
@@ -316,13 +316,13 @@ func (s *sqlWorld) retired(g *glue, l *lifecycle.Life) {
 
 // purging is called with the index up to which a node may purge its log: every data voter that it does not give up has
 // all of that on disk, so has one of each majority, and no XA transaction that was prepared there is open (S8).
-func (s *sqlWorld) purging(g *glue, m ledger.Membership, upTo uint64, given []string) {
+func (s *sqlWorld) purging(g *member, m ledger.Membership, upTo uint64, given []string) {
 	if upTo == 0 {
 		return
 	}
 	s.counts.givenUp += int64(len(given))
 	lacks := map[uint64]bool{s.logger: true}
-	for _, d := range s.glues {
+	for _, d := range s.members {
 		if st := d.lives.Status(); !m.Votes(d.n.ID) || d.n.lost || d.logger || d.bare || d.tampered ||
 			st.State() == ha.ServerBehind || st.State() == ha.ServerSeeding {
 			continue
@@ -368,8 +368,8 @@ func (s *sqlWorld) illness() string {
 		return "a write was not acknowledged yet"
 	}
 	l := s.w.Leader()
-	for _, id := range members(&l.status) {
-		g := s.glue(id)
+	for _, id := range memberIDs(&l.status) {
+		g := s.member(id)
 		switch {
 		case g == nil || g.n.lost || g.logger || g.rots():
 		case !g.ready():
@@ -384,7 +384,7 @@ func (s *sqlWorld) illness() string {
 }
 
 // endXA ends what is prepared: a node that has to be seeded may have to wait for that.
-func (s *sqlWorld) endXA(o *glue) {
+func (s *sqlWorld) endXA(o *member) {
 	for _, x := range o.srv.Prepared() {
 		s.execute(o, fakemysql.Stmt{Kind: fakemysql.XACommit, XID: x}, false)
 	}
@@ -401,8 +401,8 @@ func (s *sqlWorld) leavesOut(k faultKind) bool {
 
 func (s *sqlWorld) isLogger(id uint64) bool { return id == s.logger }
 
-func (s *sqlWorld) glue(id uint64) *glue {
-	for _, g := range s.glues {
+func (s *sqlWorld) member(id uint64) *member {
+	for _, g := range s.members {
 		if g.n.ID == id {
 			return g
 		}
@@ -412,10 +412,10 @@ func (s *sqlWorld) glue(id uint64) *glue {
 
 // rots reports whether bits of the node's log were flipped: what it cannot read any more it cannot be judged by, and it
 // has to join again (S2).
-func (g *glue) rots() bool { return g.n.rotten != "" }
+func (g *member) rots() bool { return g.n.rotten != "" }
 
 // finish compares a node with the reference: everything committed exactly once, nothing else.
-func (s *sqlWorld) finish(g *glue) {
+func (s *sqlWorld) finish(g *member) {
 	for name, n := range map[string]int64{"attempts": s.counts.attempts, "acked": s.counts.acked,
 		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
 		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "switched": s.counts.switched, "forced": s.counts.forced, "plugged": s.counts.plugged,

@@ -68,7 +68,7 @@ var larger = map[string]struct {
 	"internal/access/router/session.go session": {28, "see the package"},
 	"internal/access/router/view.go Config":     {28, "settings and what the node answers"},
 	"lab/campaign/state.go Part":                {26, "a line of a file"},
-	"lab/sim/glue.go glue":                      {34, "a machine, its mysqld, and the hosts of the organs"},
+	"lab/sim/member.go member":                  {34, "a machine, its mysqld, and the hosts of the organs"},
 	"lab/sim/sqlinv.go sqlWorld":                {27, "see the package"},
 }
 

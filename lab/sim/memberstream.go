@@ -23,13 +23,13 @@ type stream struct {
 }
 
 // NewSource implements lifecycle.Host.
-func (g *glue) NewSource(l *lifecycle.Life) lifecycle.Stream {
+func (g *member) NewSource(l *lifecycle.Life) lifecycle.Stream {
 	return &stream{p: g.proc, source: dump.NewStepper(dump.SourceConfig{Node: uint16(g.n.ID), Incarnation: l.Incarnation,
 		ServerUUID: l.UUID, ChunkBytes: g.sql.chunk})}
 }
 
 // stream of the life that runs; nil: none runs.
-func (g *glue) stream() *stream {
+func (g *member) stream() *stream {
 	l := g.lives.Life()
 	if l == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 // stopPolitely is SIGTERM to the daemon (node.shutdown): leadership first, then mysqld, then everything else. It is
 // started again after d.
-func (g *glue) stopPolitely(d time.Duration) {
+func (g *member) stopPolitely(d time.Duration) {
 	if !g.n.up || g.n.paused || g.stopping() {
 		return
 	}
@@ -42,13 +42,13 @@ func (g *glue) stopPolitely(d time.Duration) {
 }
 
 // stopping says whether the daemon was asked to stop.
-func (g *glue) stopping() bool {
+func (g *member) stopping() bool {
 	s := g.lives.Status()
 	return s.Stopping()
 }
 
 // reinit is an operator's, again and again until the data has been given up.
-func (g *glue) reinit() {
+func (g *member) reinit() {
 	if g.n.lost || !g.tampered {
 		return
 	}

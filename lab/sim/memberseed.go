@@ -50,14 +50,14 @@ func (c seedCluster) Result(uint64, string, string) (r api.MemberResult) { retur
 func (c seedCluster) Blocked(context.Context) *api.BlockedView           { return nil }
 
 // census is membership.Members.Census.
-func (g *glue) census() ledger.Census {
+func (g *member) census() ledger.Census {
 	st := g.n.Status()
 	_, ready := g.control.ReadyLocked()
 	return membership.CensusOf(g.id, ready, &st, g.n.Log().Boundary(), g.Settings(), g.gossip.Peers())
 }
 
 // seedMemory is node.json to it.
-type seedMemory struct{ g *glue }
+type seedMemory struct{ g *member }
 
 // Notes implements seeding.Memory.
 func (m seedMemory) Notes() *seeding.Notes { return &m.g.notes }
@@ -69,7 +69,7 @@ func (m seedMemory) Note(change func(*seeding.Notes, *lifecycle.State)) error {
 }
 
 // seedServer is mysqld to it (node.seedServer).
-type seedServer struct{ g *glue }
+type seedServer struct{ g *member }
 
 // Now implements seeding.Server.
 func (s seedServer) Now() (lifecycle.Status, uint64) { return s.g.lives.Status(), s.g.applied }
@@ -106,7 +106,7 @@ func (s seedServer) GiveUp() error {
 // Copy implements seeding.Server (mysqld.Seed). What the donor's clients wait for is waited for: a copy has nothing
 // that is not committed.
 func (s seedServer) Copy(ctx context.Context, from mysqld.Seeding) error {
-	g, x, donor := s.g, exec(s), s.g.sql.glue(uint64(from.Port))
+	g, x, donor := s.g, exec(s), s.g.sql.member(uint64(from.Port))
 	if !from.KeepOld {
 		g.noData()
 	}
@@ -144,20 +144,20 @@ func (s seedServer) Copy(ctx context.Context, from mysqld.Seeding) error {
 }
 
 // noData: there is no data directory until a copy is in its place, or the daemon has made an empty one at its start.
-func (g *glue) noData() {
+func (g *member) noData() {
 	g.newData()
 	g.noDirectory = true
 }
 
 // newSeeding makes the part that gives the node its data.
-func (g *glue) newSeeding() {
+func (g *member) newSeeding() {
 	g.seeding = seeding.New(gossipConfig, g.id, seeding.Parts{Time: exec{g}, Ledger: g.led,
 		Cluster: seedCluster{leadershipHost{g}}, Server: seedServer{g}, Memory: seedMemory{g}, Host: seedHost{loopHost{g}},
 		Logger: g.log})
 }
 
 // donate answers a member that wants a copy (seeding.ReqDonate).
-func (g *glue) donate(ctx context.Context, to uint64, none transport.None) (seeding.Donation, error) {
+func (g *member) donate(ctx context.Context, to uint64, none transport.None) (seeding.Donation, error) {
 	d, err := g.seeding.DonationFor(ctx, to, none)
 	d.Port = int(g.n.ID)
 	if g.sql.broken("S8xa") {

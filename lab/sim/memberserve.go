@@ -24,7 +24,7 @@ func (r raftOf) ProposeInTerm(ctx context.Context, term uint64, data []byte) (at
 }
 
 // proposalTerm is the only term in which a proposal is taken (S7).
-func (g *glue) proposalTerm(term uint64) uint64 {
+func (g *member) proposalTerm(term uint64) uint64 {
 	if g.sql.broken("S7") {
 		return 0
 	}
@@ -32,7 +32,7 @@ func (g *glue) proposalTerm(term uint64) uint64 {
 }
 
 // loopHost is the node as package controlloop sees it (node.loopHost).
-type loopHost struct{ g *glue }
+type loopHost struct{ g *member }
 
 // Raft and the next ones implement controlloop.Host.
 func (h loopHost) Raft() controlloop.Raft                         { return h.g.n }
@@ -146,7 +146,7 @@ func (h loopHost) Kill(l *lifecycle.Life) error {
 }
 
 // opened is called when mysqld opens writes.
-func (g *glue) opened() {
+func (g *member) opened() {
 	s := g.lives.Status()
 	g.w.Tracef("%d: writes are open in term %d, incarnation %d", g.n.ID, s.Term(), s.Life().Incarnation)
 	g.sql.opened(g, s.Life(), s.Term())

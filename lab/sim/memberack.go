@@ -13,7 +13,7 @@ import (
 )
 
 // ackHost is the node as package ackpath sees it (node.ackHost).
-type ackHost struct{ g *glue }
+type ackHost struct{ g *member }
 
 // Raft implements ackpath.Host.
 func (h ackHost) Raft() ackpath.Raft { return ackRaft(h) }
@@ -84,7 +84,7 @@ func (h ackHost) WakeLoop() { h.g.wakeLoop() }
 func (h ackHost) Fail(err error) { h.g.w.Violate("S1", "node %d: %v", h.g.n.ID, err) }
 
 // ackRaft is consensus as package ackpath sees it.
-type ackRaft struct{ g *glue }
+type ackRaft struct{ g *member }
 
 // Status implements ackpath.Raft.
 func (r ackRaft) Status() consensus.Status { return r.g.n.st.Status() }
@@ -121,10 +121,10 @@ func (s *sqlWorld) matches(m consensus.Matches) consensus.Matches {
 }
 
 // Matched implements Top.
-func (g *glue) Matched(m consensus.Matches) { g.acks.OnMatch(g.sql.matches(m)) }
+func (g *member) Matched(m consensus.Matches) { g.acks.OnMatch(g.sql.matches(m)) }
 
 // tickAcks is what node.loop does for commit rules, and node.updateFlow.
-func (g *glue) tickAcks() {
+func (g *member) tickAcks() {
 	h := &g.sql.holds
 	g.acks.TickRules(h.settings)
 	g.ruled = h.settings
@@ -213,7 +213,7 @@ func (h *holds) changeBacklog() {
 // okGiven is called when a client's transaction becomes visible on the leader: it meets all rules that are in force.
 // What is said of them may be from before they were suspended, a moment ago, so it is looked at a moment later. It can
 // only become true meanwhile: a rule comes back when all meet it that had their OK.
-func (s *sqlWorld) okGiven(g *glue, index uint64) {
+func (s *sqlWorld) okGiven(g *member, index uint64) {
 	settings, life, term := g.ruled, g.n.life, g.n.Status().Term
 	if settings == nil || s.w.check.entries[index-1].term != term {
 		return

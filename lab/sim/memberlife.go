@@ -15,7 +15,7 @@ import (
 )
 
 // killServer ends mysqld's process at once, if there is one: how much of what it committed survives is chance.
-func (g *glue) killServer(power bool) {
+func (g *member) killServer(power bool) {
 	if !g.srv.Running() {
 		return
 	}
@@ -36,7 +36,7 @@ func (g *glue) killServer(power bool) {
 }
 
 // noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, its end later.
-func (g *glue) noticeDeath() {
+func (g *member) noticeDeath() {
 	l := g.lives.Life()
 	if l == nil || !g.up {
 		return
@@ -54,7 +54,7 @@ func (g *glue) noticeDeath() {
 }
 
 // connectFeed: mysqld's receiver connects to the feed.
-func (g *glue) connectFeed() {
+func (g *member) connectFeed() {
 	g.feed.on, g.feed.dump = true, nil
 	g.feedSoon()
 }
@@ -71,7 +71,7 @@ type feeder struct {
 }
 
 // feedSoon lets the feed look for what is new.
-func (g *glue) feedSoon() {
+func (g *member) feedSoon() {
 	if !g.up || !g.feed.on || g.feed.paused || g.feed.due {
 		return
 	}
@@ -85,7 +85,7 @@ func (g *glue) feedSoon() {
 const feedBatch = 4 // entries at a time
 
 // feedSome hands out a few entries.
-func (g *glue) feedSome() {
+func (g *member) feedSome() {
 	f := &g.feed
 	if !f.on || f.paused || !g.alive() {
 		return
@@ -118,7 +118,7 @@ func (g *glue) feedSome() {
 }
 
 // feedLog is what the feed reads.
-func (g *glue) feedLog() dump.Log {
+func (g *member) feedLog() dump.Log {
 	log := lifecycle.NewFeedLog(g.n.Log(), g.led)
 	if g.sql.broken("S3") {
 		return eagerLog{log, g}
@@ -129,7 +129,7 @@ func (g *glue) feedLog() dump.Log {
 // eagerLog shows what is not committed, too.
 type eagerLog struct {
 	*lifecycle.FeedLog
-	g *glue
+	g *member
 }
 
 // Committed implements dump.Log.
@@ -151,7 +151,7 @@ func (l eagerLog) Read(_ context.Context, from, to uint64, maxBytes int) (all []
 }
 
 // receive is mysqld's receiver: it takes an event of the feed.
-func (g *glue) receive(ev []byte) error {
+func (g *member) receive(ev []byte) error {
 	f := &g.feed
 	h, _, _, err := binlog.Cut(ev)
 	if err != nil || h.Type == binlog.TypeRotate || h.Type == binlog.TypeFormatDescription {
@@ -172,7 +172,7 @@ func (g *glue) receive(ev []byte) error {
 }
 
 // feedFailed is node.feedFailed: the log was purged below what mysqld needs, or has rotted.
-func (g *glue) feedFailed(err error) {
+func (g *member) feedFailed(err error) {
 	if s := g.lives.Status(); s.Follows() || s.Phase() == ha.PhasePromoting {
 		g.feed.on = false
 	} else { // mysqld's receiver connects again
@@ -182,7 +182,7 @@ func (g *glue) feedFailed(err error) {
 }
 
 // applySoon lets the applier work.
-func (g *glue) applySoon() {
+func (g *member) applySoon() {
 	p := g.proc
 	if p == nil || g.srv.Backlog() == 0 || g.sql.applying[g.n.ID] {
 		return

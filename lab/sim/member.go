@@ -23,13 +23,13 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// glue is package node in the simulation: the Top of a machine with a mysqld. It runs the organs of a member as they
+// member is package node in the simulation: the Top of a machine with a mysqld. It runs the organs of a member as they
 // ship (controlloop, lifecycle, ackpath, leadership, gossip, seeding, ha, ledger, and dump's cutter and feed), and is
 // what package node is to them: their hosts, the wiring, and the periodic work. Modelled are mysqld (fakemysql), its
 // process and its guard's, the network and the disk. Functions name the one of package node that they follow.
 //
 // Left out: force-quorum, the router, node.json's file (what is remembered is durable at once), Life.Watch.
-type glue struct {
+type member struct {
 	w   *World
 	n   *Node
 	sql *sqlWorld
@@ -89,17 +89,17 @@ const (
 	hungPatience    = 2 * time.Second
 )
 
-func newGlue(n *Node, s *sqlWorld) *glue {
-	g := &glue{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
+func newMember(n *Node, s *sqlWorld) *member {
+	g := &member{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
 	g.saved.Lives = ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}
 	g.lives = lifecycle.New(exec{g})
 	g.newData()
-	s.glues = append(s.glues, g)
+	s.members = append(s.members, g)
 	return g
 }
 
 // newData is an empty data directory. What was durable in the one before is gone with it (S8).
-func (g *glue) newData() {
+func (g *member) newData() {
 	g.srv = fakemysql.New(uint32(g.n.ID))
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.OnCommit = func(t fakemysql.Trx, leader bool) { g.sql.committedHere(g, t, leader) }
@@ -107,10 +107,10 @@ func (g *glue) newData() {
 }
 
 // now is the node's CLOCK_BOOTTIME.
-func (g *glue) now() time.Duration { return time.Duration(g.n.Clock()) }
+func (g *member) now() time.Duration { return time.Duration(g.n.Clock()) }
 
 // Start implements Top.
-func (g *glue) Start() uint64 {
+func (g *member) Start() uint64 {
 	g.up = true
 	hs, _, err := g.n.Log().InitialState()
 	if err != nil {
@@ -153,7 +153,7 @@ func (g *glue) Start() uint64 {
 }
 
 // Crash implements Top: mysqld ends with its daemon.
-func (g *glue) Crash(power bool) {
+func (g *member) Crash(power bool) {
 	g.up = false
 	g.stopTasks()
 	g.killServer(power)
@@ -161,7 +161,7 @@ func (g *glue) Crash(power bool) {
 }
 
 // Committed implements Top.
-func (g *glue) Committed(entries []*raftpb.Entry) {
+func (g *member) Committed(entries []*raftpb.Entry) {
 	if err := g.acks.OnCommitted(entries); err != nil {
 		g.w.Violate("S12", "node %d: %v", g.n.ID, err)
 		return
@@ -171,7 +171,7 @@ func (g *glue) Committed(entries []*raftpb.Entry) {
 }
 
 // Snapshot implements Top (node.onSnapshot).
-func (g *glue) Snapshot(snap *raftpb.Snapshot) {
+func (g *member) Snapshot(snap *raftpb.Snapshot) {
 	b, err := raftlog.DecodeBoundary(snap.GetData())
 	if err != nil {
 		g.w.Violate("S13", "node %d: the snapshot at %d: %v", g.n.ID, snap.GetMetadata().GetIndex(), err)
@@ -182,13 +182,13 @@ func (g *glue) Snapshot(snap *raftpb.Snapshot) {
 }
 
 // CampaignDelay implements Top.
-func (g *glue) CampaignDelay(lost uint64) time.Duration { return g.lead.CampaignDelay(lost) }
+func (g *member) CampaignDelay(lost uint64) time.Duration { return g.lead.CampaignDelay(lost) }
 
 // State implements Top.
-func (g *glue) State(s consensus.State) { g.control.SoftState(s) }
+func (g *member) State(s consensus.State) { g.control.SoftState(s) }
 
 // wakeLoop makes the loop look again, soon.
-func (g *glue) wakeLoop() {
+func (g *member) wakeLoop() {
 	if !g.up || g.looking {
 		return
 	}
@@ -197,7 +197,7 @@ func (g *glue) wakeLoop() {
 }
 
 // look is one turn of node.loop.
-func (g *glue) look() {
+func (g *member) look() {
 	if g.lives.Life() != nil && g.alive() {
 		g.applied = g.led.Applied(g.srv.Executed()).Applied
 	}
@@ -218,27 +218,27 @@ func (g *glue) look() {
 	}
 }
 
-// members are the ids of everybody in the configuration.
-func members(st *consensus.Status) []uint64 {
+// memberIDs are the ids of everybody in the configuration.
+func memberIDs(st *consensus.Status) []uint64 {
 	ids := slices.Concat(st.Voters, st.Outgoing, st.Learners)
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
 // Recall implements lifecycle.Memory.
-func (g *glue) Recall() *lifecycle.State { return &g.saved }
+func (g *member) Recall() *lifecycle.State { return &g.saved }
 
 // Remember implements lifecycle.Memory.
-func (g *glue) Remember(change func(*lifecycle.State)) error {
+func (g *member) Remember(change func(*lifecycle.State)) error {
 	change(&g.saved)
 	return nil
 }
 
 // Raft implements lifecycle.Host.
-func (g *glue) Raft() lifecycle.Raft { return raftOf{g} }
+func (g *member) Raft() lifecycle.Raft { return raftOf{g} }
 
 // raftOf is consensus as lifecycle sees it.
-type raftOf struct{ g *glue }
+type raftOf struct{ g *member }
 
 // ReadIndex implements lifecycle.Raft.
 func (r raftOf) ReadIndex(ctx context.Context) (index uint64, err error) {
@@ -249,13 +249,13 @@ func (r raftOf) ReadIndex(ctx context.Context) (index uint64, err error) {
 }
 
 // Prove implements lifecycle.Host.
-func (g *glue) Prove(context.Context, *lifecycle.Life, []byte) error { return nil }
+func (g *member) Prove(context.Context, *lifecycle.Life, []byte) error { return nil }
 
 // FollowDecisions implements lifecycle.Host.
-func (g *glue) FollowDecisions(has gtid.Set) error { return g.seeding.FollowDecisions(has) }
+func (g *member) FollowDecisions(has gtid.Set) error { return g.seeding.FollowDecisions(has) }
 
 // Executed implements lifecycle.Host.
-func (g *glue) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
+func (g *member) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 	if g.lives.Life() != l {
 		return 0, lifecycle.ErrDead
 	}
@@ -265,25 +265,25 @@ func (g *glue) Executed(l *lifecycle.Life, set gtid.Set) (uint64, error) {
 }
 
 // LostXA implements lifecycle.Host: clients here end prepared XA transactions on the leader only.
-func (g *glue) LostXA(_ *lifecycle.Life, lost lifecycle.LostXA, applied uint64, _ gtid.Set) {
+func (g *member) LostXA(_ *lifecycle.Life, lost lifecycle.LostXA, applied uint64, _ gtid.Set) {
 	g.w.Violate("S5", "node %d, which has applied up to entry %d, seems to have lost the XA transaction %s (%v)", g.n.ID,
 		applied, lost.XID, lost.Prepare)
 }
 
 // ReleaseSlowed implements lifecycle.Host.
-func (g *glue) ReleaseSlowed() { g.acks.ReleaseSlowed() }
+func (g *member) ReleaseSlowed() { g.acks.ReleaseSlowed() }
 
 // WhyUnacknowledged implements lifecycle.Host.
-func (g *glue) WhyUnacknowledged() string { return "" }
+func (g *member) WhyUnacknowledged() string { return "" }
 
 // Dying implements lifecycle.Host: see noticeDeath.
-func (g *glue) Dying(*lifecycle.Life) {}
+func (g *member) Dying(*lifecycle.Life) {}
 
 // Fail implements lifecycle.Host.
-func (g *glue) Fail(err error) { g.w.Violate("S13", "node %d: %v", g.n.ID, err) }
+func (g *member) Fail(err error) { g.w.Violate("S13", "node %d: %v", g.n.ID, err) }
 
 // lifeFeed is the feed as lifecycle sees it.
-type lifeFeed struct{ g *glue }
+type lifeFeed struct{ g *member }
 
 // Begin implements lifecycle.Feed.
 func (f lifeFeed) Begin() (ch mysqld.Channel, err error) { return ch, nil }

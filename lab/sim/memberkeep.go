@@ -10,7 +10,7 @@ import (
 )
 
 // keepDurable is node.keepDurable.
-func (g *glue) keepDurable() {
+func (g *member) keepDurable() {
 	g.n.After(durableEvery, g.keepDurable)
 	if s := g.lives.Status(); s.Life() != nil && s.State() == ha.ServerReady {
 		g.spawn(func(ctx context.Context) {
@@ -24,13 +24,13 @@ func (g *glue) keepDurable() {
 }
 
 // ready reports whether mysqld is judged and fed, or leads.
-func (g *glue) ready() bool {
+func (g *member) ready() bool {
 	s := g.lives.Status()
 	return s.State() == ha.ServerReady
 }
 
 // PurgeBelow implements Top: node.purge's figures.
-func (g *glue) PurgeBelow() uint64 {
+func (g *member) PurgeBelow() uint64 {
 	st := g.n.Status()
 	_, ready := g.control.ReadyLocked()
 	m := membership.VotesOf(&st)
@@ -51,7 +51,7 @@ func (g *glue) PurgeBelow() uint64 {
 }
 
 // MayChange implements Top: what membership.nextStep and membership.reconcileOnce ask before votes are given and taken.
-func (g *glue) MayChange(in, out []uint64) bool {
+func (g *member) MayChange(in, out []uint64) bool {
 	c := g.census()
 	for _, id := range in { // node.standing.caughtUp
 		if s := c.Nodes[id]; !s.Live || s.Data && !s.Ready {
@@ -68,10 +68,10 @@ type guardTimer struct {
 }
 
 // Guard implements lifecycle.Host.
-func (g *glue) Guard(until time.Duration) { g.guard.set(g, until) }
+func (g *member) Guard(until time.Duration) { g.guard.set(g, until) }
 
 // set is guard.Until.
-func (t *guardTimer) set(g *glue, until time.Duration) {
+func (t *guardTimer) set(g *member, until time.Duration) {
 	t.until = until
 	if until != 0 && !t.asked {
 		t.wait(g)
@@ -80,7 +80,7 @@ func (t *guardTimer) set(g *glue, until time.Duration) {
 
 // wait acts some time after the moment that it was told, as a process does that has to wake up first. A lease that
 // comes in between comes too late.
-func (t *guardTimer) wait(g *glue) {
+func (t *guardTimer) wait(g *member) {
 	t.asked = true
 	g.w.At(g.n.clock.true(max(t.until-g.now(), 0)), func() {
 		held := g.n.HoldsLease()
@@ -88,7 +88,7 @@ func (t *guardTimer) wait(g *glue) {
 	})
 }
 
-func (t *guardTimer) act(g *glue, held bool) {
+func (t *guardTimer) act(g *member, held bool) {
 	t.asked = false
 	switch {
 	case t.until == 0 || g.proc == nil || g.proc.dead:
@@ -109,4 +109,4 @@ func (t *guardTimer) act(g *glue, held bool) {
 }
 
 // Finish implements Top.
-func (g *glue) Finish() { g.sql.finish(g) }
+func (g *member) Finish() { g.sql.finish(g) }

@@ -19,7 +19,7 @@ import (
 )
 
 // leadershipHost is the node as package leadership sees it (node.leadershipHost).
-type leadershipHost struct{ g *glue }
+type leadershipHost struct{ g *member }
 
 // Request implements transport.Asker.
 func (h leadershipHost) Request(ctx context.Context, to uint64, kind uint8, body []byte) ([]byte, error) {
@@ -32,7 +32,7 @@ func (h leadershipHost) Request(ctx context.Context, to uint64, kind uint8, body
 }
 
 // answers are those that a node gives to requests of package leadership.
-func (g *glue) answers() transport.Answers {
+func (g *member) answers() transport.Answers {
 	return transport.Answers{
 		transport.After(leadership.ReqApplied, func(ctx context.Context, _ uint64, r leadership.Applied) error {
 			return g.lives.AwaitApplied(ctx, r.Index, min(r.Patience, leadership.TargetPatience))
@@ -68,7 +68,7 @@ func (h leadershipHost) Go(f func(ctx context.Context)) {
 }
 
 // leadershipRaft is consensus as package leadership sees it.
-type leadershipRaft struct{ g *glue }
+type leadershipRaft struct{ g *member }
 
 // Status and the next ones implement leadership.Raft.
 func (r leadershipRaft) Status() consensus.Status { return r.g.n.st.Status() }
@@ -90,7 +90,7 @@ func (r leadershipRaft) TransferLeadership(ctx context.Context, to uint64) (err 
 }
 
 // clientsOf a node are those of its mysqld to package leadership. How long a router takes is chance.
-type clientsOf struct{ g *glue }
+type clientsOf struct{ g *member }
 
 // WaitForRule is node.clientsOf's.
 func (c clientsOf) WaitForRule() error {
@@ -117,11 +117,11 @@ func (s *sqlWorld) wished(rnd *rand.Rand) string {
 	if rnd.IntN(2) == 0 {
 		return ""
 	}
-	return name(s.glues[rnd.IntN(len(s.glues))].n.ID)
+	return name(s.members[rnd.IntN(len(s.members))].n.ID)
 }
 
 // switchover is an operator's, as node.Switchover takes it.
-func (g *glue) switchover(to string) {
+func (g *member) switchover(to string) {
 	v := g.control.View()
 	target, err := g.lead.ChooseTarget(v, to)
 	if err != nil {
@@ -145,7 +145,7 @@ func (g *glue) switchover(to string) {
 
 // failover is forced by an operator, on any node.
 func (s *sqlWorld) failover(rnd *rand.Rand) {
-	g := s.glues[rnd.IntN(len(s.glues))]
+	g := s.members[rnd.IntN(len(s.members))]
 	if !g.n.up || g.n.paused || g.logger {
 		return
 	}

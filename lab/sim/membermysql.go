@@ -20,7 +20,7 @@ func fakePos(p raftlog.Pos) fakemysql.Pos { return fakemysql.Pos{File: p.File, O
 // (lifecycle.MySQL). Methods of the latter that a life does not need here are nil's.
 type mysqlProcess struct {
 	statements
-	g     *glue
+	g     *member
 	dead  bool
 	stuck []*statement // that wait until mysqld does not hang any more
 }
@@ -37,7 +37,7 @@ type statement struct {
 var errDeadMySQL = errors.New("this mysqld is dead")
 
 // alive reports whether the node's mysqld runs and answers.
-func (g *glue) alive() bool { return g.proc != nil && !g.proc.dead && !g.hung }
+func (g *member) alive() bool { return g.proc != nil && !g.proc.dead && !g.hung }
 
 // do carries out a statement. It takes a moment, and hangs while mysqld does; then it has its effect later, whether
 // somebody waits for it still or not, unless mysqld dies.
@@ -88,7 +88,7 @@ func ask[T any](ctx context.Context, p *mysqlProcess, answer func() T) (v T, err
 }
 
 // NewProcess implements lifecycle.Host.
-func (g *glue) NewProcess() (lifecycle.Process, error) { return &mysqlProcess{g: g}, nil }
+func (g *member) NewProcess() (lifecycle.Process, error) { return &mysqlProcess{g: g}, nil }
 
 // Start implements lifecycle.Process.
 func (p *mysqlProcess) Start(ctx context.Context, uuid string) error {

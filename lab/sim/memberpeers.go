@@ -40,7 +40,7 @@ type (
 var gossipConfig = config.Node{Dir: os.DevNull, Raft: config.Raft{ElectionTimeoutMS: int(electionTimeout / time.Millisecond)}}
 
 // gossipHost is the node as package gossip sees it (node.gossipHost).
-type gossipHost struct{ g *glue }
+type gossipHost struct{ g *member }
 
 // Settings and the next ones implement gossip.Host. There are no links: a status is taken as it was told.
 func (h gossipHost) Settings() *config.Cluster { return h.g.Settings() }
@@ -77,11 +77,11 @@ type settings struct {
 }
 
 // Settings of the cluster, as this node knows them.
-func (g *glue) Settings() *config.Cluster {
+func (g *member) Settings() *config.Cluster {
 	if s, h := &g.settings, &g.sql.holds; s.now == nil || s.at != g.n.confAt || s.version != h.version {
 		st := g.n.Status()
 		s.at, s.version, s.now = g.n.confAt, h.version, &config.Cluster{Pause: h.pause, FailbackMS: failback.Milliseconds()}
-		for _, id := range members(&st) {
+		for _, id := range memberIDs(&st) {
 			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1}
 			if h.weights {
 				m.Weight = 1 + int(id)%3
@@ -96,7 +96,7 @@ func (g *glue) Settings() *config.Cluster {
 }
 
 // status is what this node tells of itself (node.myStatus).
-func (g *glue) status() gossip.Status {
+func (g *member) status() gossip.Status {
 	st, my := g.n.Status(), g.lives.Status()
 	s := gossip.Status{Clock: exec{g}.Wall(), Leader: st.Leader, KeepFrom: g.lives.KeepFrom(), Timeout: electionTimeout}
 	s.Member.Raft.Term, s.Member.Raft.Commit, s.Member.Raft.Applied = st.Term, st.Commit, g.applied
@@ -117,10 +117,10 @@ func (g *glue) status() gossip.Status {
 	return s
 }
 
-func (g *glue) broadcast() {
+func (g *member) broadcast() {
 	st := g.n.Status()
 	s := g.status()
-	for _, id := range members(&st) {
+	for _, id := range memberIDs(&st) {
 		if id != g.n.ID {
 			g.n.Tell(id, s)
 		}
@@ -128,19 +128,19 @@ func (g *glue) broadcast() {
 }
 
 // Asked implements Top (node.HandleRaft).
-func (g *glue) Asked(term uint64) {
+func (g *member) Asked(term uint64) {
 	g.lead.Told(term)
 	g.gossip.Asked()
 }
 
 // PeerGone implements Top (node.PeerDown).
-func (g *glue) PeerGone(id uint64) {
+func (g *member) PeerGone(id uint64) {
 	g.gossip.Down(id, true)
 	g.wakeLoop()
 }
 
 // Told implements Top.
-func (g *glue) Told(from uint64, what any) {
+func (g *member) Told(from uint64, what any) {
 	switch m := what.(type) {
 	case gossip.Status:
 		g.gossip.Take(from, m)
@@ -155,7 +155,7 @@ func (g *glue) Told(from uint64, what any) {
 }
 
 // ask puts a question to another node and waits for its answer.
-func (g *glue) ask(ctx context.Context, to uint64, what any) (any, error) {
+func (g *member) ask(ctx context.Context, to uint64, what any) (any, error) {
 	g.nextAsk++
 	id := g.nextAsk
 	var got any
@@ -166,7 +166,7 @@ func (g *glue) ask(ctx context.Context, to uint64, what any) (any, error) {
 	return got, err
 }
 
-func (g *glue) answer(from uint64, q question) {
+func (g *member) answer(from uint64, q question) {
 	switch m := q.what.(type) {
 	case request:
 		g.spawn(func(ctx context.Context) {

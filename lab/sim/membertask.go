@@ -11,7 +11,7 @@ import (
 // the daemon, from top to bottom; where the daemon waits, the task lets simulated time pass. It is a coroutine, so
 // nothing runs concurrently with it.
 type task struct {
-	g      *glue
+	g      *member
 	done   bool
 	parked bool
 	yield  func(struct{}) bool
@@ -23,7 +23,7 @@ type task struct {
 type unwound struct{}
 
 // spawn begins a task. It ends with the daemon.
-func (g *glue) spawn(f func(ctx context.Context)) {
+func (g *member) spawn(f func(ctx context.Context)) {
 	k := &task{g: g}
 	k.next, k.stop = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
@@ -40,7 +40,7 @@ func (g *glue) spawn(f func(ctx context.Context)) {
 }
 
 // resume lets a task go on to its next wait.
-func (g *glue) resume(k *task) {
+func (g *member) resume(k *task) {
 	if k.done {
 		return
 	}
@@ -59,7 +59,7 @@ func (g *glue) resume(k *task) {
 }
 
 // stopTasks ends all tasks where they are.
-func (g *glue) stopTasks() {
+func (g *member) stopTasks() {
 	for _, k := range g.tasks {
 		k.stop()
 	}
@@ -103,7 +103,7 @@ func (c *taskContext) cancel() {
 }
 
 // short is how long a small thing takes.
-func (g *glue) short() time.Duration {
+func (g *member) short() time.Duration {
 	r := g.w.rnd
 	if r.IntN(40) == 0 {
 		return time.Duration(r.IntN(40)) * time.Millisecond
@@ -113,7 +113,7 @@ func (g *glue) short() time.Duration {
 
 // taskContext is a context in simulated time, of a life of the daemon. Nothing can wait for its end but exec.
 type taskContext struct {
-	g        *glue
+	g        *member
 	end      time.Duration // on the node's clock; 0: never
 	canceled bool
 	parent   *taskContext
@@ -152,7 +152,7 @@ func (c *taskContext) left(d time.Duration) time.Duration {
 }
 
 // exec implements run.Exec and run.Clock for the tasks of a node.
-type exec struct{ g *glue }
+type exec struct{ g *member }
 
 // Now implements run.Exec.
 func (x exec) Now() time.Duration { return x.g.now() }
@@ -221,7 +221,7 @@ func (x exec) WithTimeout(ctx context.Context, d time.Duration) (context.Context
 
 // uncontended is a member's lock. Nothing that ships holds it over a wait, so it is free whenever a task begins to run.
 type uncontended struct {
-	g    *glue
+	g    *member
 	held bool
 }
 

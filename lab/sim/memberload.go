@@ -28,7 +28,7 @@ func (s *sqlWorld) startClients() {
 // client runs a few statements on one node.
 func (s *sqlWorld) client() {
 	r := s.w.rnd
-	g := s.glues[r.IntN(len(s.glues))]
+	g := s.members[r.IntN(len(s.members))]
 	if o := s.writable(); o != nil && r.IntN(6) > 0 {
 		g = o
 	}
@@ -49,8 +49,8 @@ func (s *sqlWorld) client() {
 }
 
 // writable is a node whose mysqld takes writes.
-func (s *sqlWorld) writable() *glue {
-	for _, g := range s.glues {
+func (s *sqlWorld) writable() *member {
+	for _, g := range s.members {
 		if g.srv.Running() && !g.srv.ReadOnly() {
 			return g
 		}
@@ -59,7 +59,7 @@ func (s *sqlWorld) writable() *glue {
 }
 
 // statement draws what a client does.
-func (s *sqlWorld) statement(g *glue) fakemysql.Stmt {
+func (s *sqlWorld) statement(g *member) fakemysql.Stmt {
 	r := s.w.rnd
 	rows := func() []uint64 {
 		n := 1 + r.IntN(3)
@@ -111,7 +111,7 @@ func (s *sqlWorld) statement(g *glue) fakemysql.Stmt {
 }
 
 // execute runs one statement of a new client.
-func (s *sqlWorld) execute(g *glue, st fakemysql.Stmt, more bool) {
+func (s *sqlWorld) execute(g *member, st fakemysql.Stmt, more bool) {
 	s.nextClient++
 	id, before := s.nextClient, g.srv.End()
 	if err := g.srv.Execute(id, st, more); err != nil {
@@ -127,7 +127,7 @@ func (s *sqlWorld) execute(g *glue, st fakemysql.Stmt, more bool) {
 }
 
 // drain takes what clients have heard.
-func (s *sqlWorld) drain(g *glue) {
+func (s *sqlWorld) drain(g *member) {
 	for _, o := range g.srv.Outcomes() {
 		t, logged := s.clients[o.Client]
 		delete(s.clients, o.Client)
@@ -147,7 +147,7 @@ func (s *sqlWorld) drain(g *glue) {
 }
 
 // read looks at everything that a node shows.
-func (s *sqlWorld) read(g *glue) {
+func (s *sqlWorld) read(g *member) {
 	s.counts.reads++
 	var wrong []string
 	for table, rows := range g.srv.Tables() {
@@ -185,7 +185,7 @@ var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump 
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
-	g := s.glues[rnd.IntN(len(s.glues))]
+	g := s.members[rnd.IntN(len(s.members))]
 	if o := s.writable(); o != nil && rnd.IntN(3) > 0 {
 		g = o
 	}
@@ -236,7 +236,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	case qBounce:
 		s.bounce(rnd)
 	case qPurge:
-		for _, o := range s.glues {
+		for _, o := range s.members {
 			if o.n.up && !o.n.paused {
 				o.n.purge(rnd)
 			}
@@ -267,14 +267,14 @@ func (s *sqlWorld) bounce(rnd *rand.Rand) {
 
 // alone kills the mysqld of all other nodes again and again, for longer than a daemon that stops waits for one that can
 // take over: it ends in the middle of the writes.
-func (s *sqlWorld) alone(g *glue) {
+func (s *sqlWorld) alone(g *member) {
 	life := g.n.life
 	for at := time.Duration(0); at < 22*time.Second; at += time.Second {
 		s.w.At(at, func() {
 			if g.n.life != life || !g.n.up {
 				return
 			}
-			for _, o := range s.glues {
+			for _, o := range s.members {
 				if o != g && o.alive() {
 					o.killServer(false)
 					o.noticeDeath()
@@ -285,7 +285,7 @@ func (s *sqlWorld) alone(g *glue) {
 }
 
 // loseData removes a node's data directory, if all others have theirs.
-func (s *sqlWorld) loseData(g *glue) {
+func (s *sqlWorld) loseData(g *member) {
 	if !s.spares(g) {
 		return
 	}
@@ -296,7 +296,7 @@ func (s *sqlWorld) loseData(g *glue) {
 }
 
 // tamper writes a row into a node's data directory that no log has.
-func (s *sqlWorld) tamper(g *glue) {
+func (s *sqlWorld) tamper(g *member) {
 	if !s.spares(g) {
 		return
 	}
@@ -308,9 +308,9 @@ func (s *sqlWorld) tamper(g *glue) {
 }
 
 // spares reports whether the cluster can do without a node's data: all other data nodes are well.
-func (s *sqlWorld) spares(g *glue) bool {
+func (s *sqlWorld) spares(g *member) bool {
 	well := 0
-	for _, o := range s.glues {
+	for _, o := range s.members {
 		switch {
 		case o.bare || o.tampered:
 			return false
@@ -325,7 +325,7 @@ func (s *sqlWorld) spares(g *glue) bool {
 }
 
 // hang makes mysqld answer no request for a time.
-func (g *glue) hang(d time.Duration) {
+func (g *member) hang(d time.Duration) {
 	p := g.proc
 	if !g.alive() {
 		return
