@@ -13,6 +13,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/routing"
 )
 
 // backend answers the API server: the node, and its organs what is theirs.
@@ -21,6 +22,7 @@ type backend struct {
 	*certs.Certs
 	*reads.Reads
 	*recovery.Recovery
+	*routing.Routing
 }
 
 var _ api.Backend = backend{}

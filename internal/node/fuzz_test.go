@@ -182,9 +182,7 @@ func FuzzStatus(f *testing.F) {
 				}
 				return
 			}
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			v, term := n.routerViewLocked(p.Status)
+			v, term := n.routing.RouterView(p.Status)
 			if (v.RW == nil) != (term == 0) {
 				t.Fatalf("%+v in term %d", v, term)
 			}

@@ -45,34 +45,14 @@ type clientsOf struct{ n *Node }
 
 func (c clientsOf) Hold(term uint64, why gossip.Leave) {
 	c.n.gossip.Leave(term, why)
-	c.n.routes() // holds new connections
+	c.n.routing.Update() // holds new connections
 	c.n.gossip.Broadcast()
 }
 
-func (c clientsOf) Followed() bool {
-	n := c.n
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.follows || n.routers.Any() {
-		return true
-	}
-	for _, p := range n.gossip.Peers() {
-		if p.Fresh() && p.Follows {
-			return true
-		}
-	}
-	return false
-}
+func (c clientsOf) Followed() bool { return c.n.routing.Followed() }
 
-func (c clientsOf) Quiet(hold, term uint64) bool {
-	n := c.n
-	all := n.router.Quiet() && n.routers.AllQuiet(hold)
-	for _, p := range n.gossip.Peers() {
-		all = all && (!p.Fresh() || p.Quiet == term)
-	}
-	return all
-}
+func (c clientsOf) Quiet(hold, term uint64) bool { return c.n.routing.Quiet(hold, term) }
 
-func (c clientsOf) Moved() int { return c.n.followedSessions() }
+func (c clientsOf) Moved() int { return c.n.routing.Moves() }
 
 func (c clientsOf) DropAddresses() { c.n.dropVIP() }

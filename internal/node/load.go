@@ -249,9 +249,9 @@ func (n *Node) Load() api.LoadView {
 		v.Commits[stage] = l.stages[i].view()
 	}
 	n.mu.Lock()
-	v.Ports = n.clients.ports
+	v.Ports = n.routing.Told().Clients.Ports
 	n.mu.Unlock()
-	v.Routers, v.CertificateEnd = n.routers.Count(), n.certs.Bundle().NotAfter()
+	v.Routers, v.CertificateEnd = n.routing.Elsewhere.Count(), n.certs.Bundle().NotAfter()
 	v.Large = l.largeView(n.replayRate())
 	if d := l.disks.Load(); d != nil {
 		v.Disks = *d

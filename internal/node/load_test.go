@@ -19,7 +19,7 @@ import (
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
-	"trireme/internal/node/gossip"
+	"trireme/internal/node/routing"
 )
 
 // entryStamped is an entry of one transaction that mysqld stamped at a time.
@@ -170,8 +170,8 @@ func TestLoadCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.clients.ports = map[string]api.PortView{"rw": {Sessions: 3}}
-	defer n.routers.Follow("app")()
+	n.routing.Counted(routing.Clients{Ports: map[string]api.PortView{"rw": {Sessions: 3}}})
+	defer n.routing.Elsewhere.Follow("app")()
 	n.load.began = time.Now()
 	l := &n.load
 	whole, _ := entryStamped(time.Now(), 500)
@@ -260,7 +260,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestRouterMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	n := newTestNode(t)
-	n.router = router.New(router.Config{})
+	if err := n.routing.Start(router.Config{}, false); err != nil {
+		t.Fatal(err)
+	}
+	defer n.routing.Close()
 	reg.MustRegister(routerCollector{n})
 	families, err := reg.Gather()
 	series := 0
@@ -269,22 +272,5 @@ func TestRouterMetrics(t *testing.T) {
 	}
 	if err != nil || len(families) != 7 || series != 28 {
 		t.Errorf("%d series of %d metrics, %v: %v", series, len(families), err, families)
-	}
-}
-
-// TestTiedSessions: those that the nodes that are heard have told of count, and a daemon that knows nothing of them
-// tells of none.
-func TestTiedSessions(t *testing.T) {
-	n := listener(t)
-	n.router = router.New(router.Config{})
-	told := gossip.Status{Member: api.MemberView{Router: api.RouterView{TiedSessions: map[string]int{"user locks": 2},
-		FollowedSessions: 3}}}
-	n.gossip.Peers()[1], n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(), Status: told}, &gossip.Peer{Status: told}
-	n.HandleStatus(3, []byte(`{"member": {"name": "db3", "router": {"rw_port": 6446}}}`))
-	if got := n.tiedSessions(); !maps.Equal(got, map[string]int{"user locks": 2}) {
-		t.Errorf("%v", got)
-	}
-	if got := n.followedSessions(); got != 3 {
-		t.Errorf("%d sessions would move, not 3", got)
 	}
 }

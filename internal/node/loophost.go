@@ -79,7 +79,7 @@ func (h loopHost) Promote(ctx context.Context, leader *lifecycle.Leader, l *life
 }
 
 func (h loopHost) Fencing(string) {
-	h.n.routes()
+	h.n.routing.Update()
 	h.n.gossip.Broadcast()
 }
 
@@ -116,7 +116,7 @@ func (h loopHost) Go(f func(ctx context.Context)) { h.n.task(f) }
 func (h loopHost) Context() context.Context { return h.n.ctx }
 
 func (h loopHost) TransactionRefuse() config.Bytes { return h.n.Settings().TransactionRefuse }
-func (h loopHost) Routes()                         { h.n.routes() }
+func (h loopHost) Routes()                         { h.n.routing.Update() }
 func (h loopHost) DropAddresses()                  { h.n.dropVIP() }
 
 // feedFailed is told what ends the feed permanently.

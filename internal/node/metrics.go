@@ -236,7 +236,7 @@ func (c routerCollector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c routerCollector) Collect(out chan<- prometheus.Metric) {
-	s := c.n.router.Stats()
+	s := c.n.routing.Stats()
 	for port, p := range map[string]router.PortStats{"rw": s.RW, "ro": s.RO, "split": s.Split, "stream": s.Stream} {
 		gauge := func(d *prometheus.Desc, v int) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), port)

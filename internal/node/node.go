@@ -35,6 +35,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/routing"
 	"trireme/internal/node/seeding"
 )
 
@@ -72,9 +73,8 @@ type Node struct {
 	applyDelay *gate            // of the feed
 	publisher  *dump.Publisher
 	guard      *guard.Guard // nil on a logger
-	router     *router.Router
-	routing    coalesce.Group[router.Target, uint64] // of the leader, for the router
-	news       routeNews                             // of where the router leads, for routers elsewhere
+	routing    *routing.Routing
+	serving    coalesce.Group[router.Target, uint64] // questions to the leader, for the router
 	api        *api.Server
 	pages      *dashboard.Pages
 	bin        mysqld.Binary
@@ -101,7 +101,6 @@ type Node struct {
 	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
 	warnings warnings
 	load     load
-	routers  api.Routers // without a node, which a switchover waits for
 
 	mu           sync.Mutex
 	keyWarnings  []string
@@ -111,11 +110,7 @@ type Node struct {
 	stateName string
 	why       string
 	started   time.Duration // when this node was opened; never changed
-	routed    uint64        // term of the leader that the router leads to; 0: none
-	follows   bool          // the router may have sessions that can be held
-	clients   clients
-	quiet     uint64 // term of the leader whose sessions the router holds, with nothing under way; 0: none
-	fullDir   string // not empty: a disk is full, or nearly: that of this folder
+	fullDir   string        // not empty: a disk is full, or nearly: that of this folder
 	links     links
 	bound     string // not empty: the raft log should take no more, and why
 	pinned    string // not empty: who keeps the raft log from being purged
@@ -191,12 +186,12 @@ func (n *Node) loop(ctx context.Context) error {
 		n.updateFlow()
 		n.reads.LookAtLive()
 		tick.Reset(n.control.Turn(controlloop.Interval) - now())
-		n.routes()
+		n.routing.Update()
 		n.updateVIPSoon()
 		if n.gossip.Due() {
-			if now() > counted+gossip.Interval/2 || n.router.Quiet() { // a leader counts what its switchover moves
+			if now() > counted+gossip.Interval/2 || n.routing.IsQuiet() { // a leader counts what its switchover moves
 				counted = now()
-				n.countClients()
+				n.routing.Count()
 			}
 			n.gossip.Broadcast()
 		}

@@ -89,7 +89,8 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	if err := json.Unmarshal(text, &p.Left); err != nil {
 		t.Fatal(err)
 	}
-	n.gossip.Peers()[2], n.routed = p, 99
+	n.gossip.Peers()[2] = p
+	n.routing.Leads(99)
 	at := now()
 	n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
 		before: ledger.Barrier{Index: 5, Term: 7, Node: 2, Incarnation: 3}})

@@ -27,7 +27,7 @@ func TestOutagesHaveALength(t *testing.T) {
 		t.Helper()
 		seen, by := n.gossip.LastOpen(term)
 		at := now()
-		n.routed = 99
+		n.routing.Leads(99)
 		n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
 			seen: seen, seenBy: by,
 			before: ledger.Barrier{Index: 5, Term: term, Node: 2, Incarnation: 3}})

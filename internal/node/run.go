@@ -13,7 +13,6 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/access/router"
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/failpoint"
@@ -38,6 +37,7 @@ import (
 	"trireme/internal/node/process"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/routing"
 )
 
 // Run runs one node until ctx ends (SIGTERM: leadership is handed over first, mysqld is shut down cleanly when no
@@ -92,6 +92,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, realTime, gossipHost{host{n}}, n.log)
+	n.routing = routing.New(id, n.gossip, routingHost{host{n}})
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
@@ -356,11 +357,10 @@ func (n *Node) startParts() error {
 	if err != nil {
 		return err
 	}
-	n.router = router.New(rc)
-	if err := n.router.Start(); err != nil {
+	if err := n.routing.Start(rc, n.cfg.Router.MaxLag > 0); err != nil {
 		return err
 	}
-	if n.router.StreamAddr() == "" {
+	if !n.routing.Streams() {
 		n.cfg.Router.StreamPort = 0 // as status shows it
 	}
 	clientTLS, err := n.certs.ClientTLS()
@@ -368,9 +368,9 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
-		Backend: backend{n, n.certs, n.reads, n.recovery}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
+		Backend: backend{n, n.certs, n.reads, n.recovery, n.routing}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts,
-		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routers})
+		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routing.Elsewhere})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
 		Logger: n.log})
 	n.api.SetPages(n.pages)
@@ -465,9 +465,7 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	if n.pages != nil {
 		n.pages.Close()
 	}
-	if n.router != nil {
-		n.router.Close()
-	}
+	n.routing.Close()
 	n.killServer()
 	if n.vip.manager != nil {
 		n.vip.manager.Close()

@@ -32,7 +32,7 @@ func (n sessionServers) Reached(ctx context.Context, t router.Target) (uint64, e
 	if err != nil {
 		return 0, err
 	}
-	return n.routing.Do(ctx, t, func() (uint64, error) {
+	return n.serving.Do(ctx, t, func() (uint64, error) {
 		ctx, cancel := context.WithTimeout(n.ctx, confirmPatience)
 		defer cancel()
 		index, err := reqServes.Ask(ctx, n.tr, m.ID, t.Epoch)

@@ -3,17 +3,12 @@ package node
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"trireme/internal/access/router"
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/base/failpoint"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/node/gossip"
@@ -26,11 +21,12 @@ func (n *Node) myStatus() gossip.Status {
 	sum := n.history.sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := gossip.Status{Clock: time.Now(), History: sum, Routed: n.routed, Quiet: n.quiet, Follows: n.follows,
-		Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
+	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.Settings().Version, Full: n.fullDir != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
 		Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
+	told := n.routing.Told()
+	s.Routed, s.Quiet, s.Follows = told.Term, told.Quiet, told.Follows
 	s.Unready, s.Ready = n.control.ReadyLocked()
 	s.Left, s.Seen = n.gossip.Past()
 	s.Archive = n.gossip.Archive()
@@ -63,13 +59,14 @@ func (n *Node) leads(st *consensus.Status) bool {
 
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
+	clients := n.routing.Told().Clients
 	m := api.MemberView{Name: n.id.Name, Role: n.roleIn(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit,
 			Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort,
 			StreamPort:  n.cfg.Router.StreamPort,
-			Connections: n.clients.connections, TiedSessions: n.clients.tied, FollowedSessions: n.clients.followed},
+			Connections: clients.Connections, TiedSessions: clients.Tied, FollowedSessions: clients.Followed},
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	m.State, m.Reason = n.stateLocked()
@@ -136,81 +133,6 @@ func (n *Node) roleIn(st *consensus.Status) string {
 	return api.RoleFollower
 }
 
-// routes points this node's router at the leader and the followers.
-func (n *Node) routes() {
-	failpoint.Hit("routes.before-view")
-	self := n.myStatus()
-	n.mu.Lock()
-	v, term := n.routerViewLocked(self)
-	proofs := n.proofs()
-	if term != n.routed {
-		n.routed = term
-		n.gossip.Publish()
-	}
-	n.mu.Unlock()
-	if n.cfg.Router.MaxLag > 0 {
-		n.router.SetLags(n.followerLags())
-	}
-	n.router.SetProofs(proofs)
-	n.router.SetView(v)
-	n.news.tell(v)
-	held, follows := n.router.Quiet(), n.router.Follows()
-	n.mu.Lock()
-	if follows != n.follows {
-		n.follows = follows
-		n.gossip.Publish()
-	}
-	quiet := uint64(0)
-	if held {
-		quiet = n.control.Soft().Term
-	}
-	if quiet != n.quiet {
-		n.quiet = quiet
-		n.gossip.Publish()
-	}
-	n.mu.Unlock()
-}
-
-// clients is what the router counted when this node's status was last due: it looks at each session for it.
-type clients struct {
-	connections int
-	followed    int                     // of the read-write and the splitting port
-	tied        map[string]int          // never changed
-	ports       map[string]api.PortView // never changed
-}
-
-func (n *Node) countClients() {
-	s := n.router.Stats()
-	c := clients{followed: s.RW.Followed + s.Split.Followed, tied: s.TiedBy, ports: map[string]api.PortView{}}
-	for port, p := range map[string]router.PortStats{"rw": s.RW, "ro": s.RO, "split": s.Split, "stream": s.Stream} {
-		c.ports[port] = api.PortView{Sessions: p.Followed + p.Tied, Waiting: p.Held, Tied: p.Tied}
-	}
-	for _, p := range []router.PortStats{s.RW, s.RO, s.Split, s.SplitReads, s.Stream} {
-		c.connections += p.Open
-	}
-	n.mu.Lock()
-	n.clients = c
-	n.mu.Unlock()
-}
-
-// tiedSessions is what a planned switchover would end now, as far as nodes' routers told: why, and how many.
-func (n *Node) tiedSessions() map[string]int { return api.TiedSessions(n.routersNow()...) }
-
-// followedSessions is how many sessions a planned switchover moves now, as far as nodes' routers told.
-func (n *Node) followedSessions() int { return api.FollowedSessions(n.routersNow()...) }
-
-// routersNow is what the routers of the nodes that are heard have told last of their sessions.
-func (n *Node) routersNow() []api.RouterView {
-	n.countClients()
-	n.mu.Lock()
-	views := []api.RouterView{{TiedSessions: n.clients.tied, FollowedSessions: n.clients.followed}}
-	n.mu.Unlock()
-	for _, s := range n.gossip.Members() {
-		views = append(views, s.Member.Router)
-	}
-	return views
-}
-
 // routerConfig is this node's router's.
 func (n *Node) routerConfig() (router.Config, error) {
 	r := n.cfg.Router
@@ -254,32 +176,4 @@ func (n *Node) routerCertificate() (*tls.Certificate, error) {
 		return &pair, nil
 	}
 	return nil, nil
-}
-
-// routerViewLocked: the leader is who says that its writes are open in the highest term, unless this node knows of a
-// newer one. That this node knows no leader makes no other node one: what it heard last may be seconds old.
-func (n *Node) routerViewLocked(self gossip.Status) (v router.View, term uint64) {
-	var best gossip.Status
-	all := append([]gossip.Status{self}, n.gossip.Members()...)
-	for _, s := range all {
-		if s.OpenTerm > best.OpenTerm && s.Member.MySQL != nil {
-			best = s
-		}
-		v.KeepRW = v.KeepRW || s.Handover
-	}
-	if best.OpenTerm != 0 && best.OpenTerm >= n.control.Soft().Term {
-		v.RW, term = target(best), best.OpenTerm
-	}
-	for _, s := range all {
-		if s.Ready && s.OpenTerm == 0 && !s.Handover && s.Member.State == api.StateHealthy && s.Member.MySQL != nil {
-			v.RO = append(v.RO, *target(s))
-		}
-	}
-	slices.SortFunc(v.RO, func(a, b router.Target) int { return strings.Compare(a.Name, b.Name) })
-	return v, term
-}
-
-func target(s gossip.Status) *router.Target {
-	m := s.Member.MySQL
-	return &router.Target{Name: s.Member.Name, Addr: net.JoinHostPort(m.Host, strconv.Itoa(m.Port)), Epoch: s.Epoch}
 }

@@ -104,7 +104,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error,
 	}
 	res.To = n.memberName(to)
 	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
-	res.TiedSessions = n.tiedSessions()
+	res.TiedSessions = n.routing.Tied()
 	l := n.lives.Life()
 	if l == nil {
 		return res, nil

@@ -145,7 +145,7 @@ func (n *Node) awaitRoutes(ctx context.Context, term uint64) time.Duration {
 	defer cancel()
 	for {
 		n.mu.Lock()
-		all := n.routed >= term
+		all := n.routing.Told().Term >= term
 		for _, p := range n.gossip.Peers() {
 			all = all && (!p.Fresh() || p.Routed >= term)
 		}

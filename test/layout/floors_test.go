@@ -30,6 +30,7 @@ var floors = []floor{
 	{"node/controlloop", "what a member does next"},
 	{"control", "how people and programs see and steer a cluster"},
 	{"access", "how clients reach data"},
+	{"node/routing", "where a member's router leads"},
 	{"node", "one member"},
 	{"ops", "what one verb does"},
 }
