@@ -76,6 +76,7 @@ func newWorld(p plan, o Options) *World {
 // runPlan runs a schedule.
 func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 	w := newWorld(p, o)
+	defer w.end()
 	// In pieces, so that ctx can end it.
 	for end := int64(quiet + p.length); w.now < end && !w.done; {
 		if err := ctx.Err(); err != nil {
@@ -86,6 +87,17 @@ func runPlan(ctx context.Context, p plan, o Options) (Result, error) {
 	w.peace()
 	return Result{Seed: p.seed, Counts: w.countsByName(), Simulated: time.Duration(w.now), Hash: w.hash,
 		Violation: w.violation, Trace: w.traceText()}, nil
+}
+
+// end ends the tasks that still wait: each would keep the whole world.
+func (w *World) end() {
+	if w.sql == nil {
+		return
+	}
+	for _, g := range w.sql.members {
+		g.up = false
+		g.stopTasks()
+	}
 }
 
 // recovery is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given

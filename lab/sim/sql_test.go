@@ -96,3 +96,16 @@ func TestSQLFindsBrokenRules(t *testing.T) {
 		})
 	}
 }
+
+// TestNothingIsLeft: a run ends its tasks: each that waits still would keep all that the run has made.
+func TestNothingIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for seed := range uint64(3) {
+		if _, err := Run(context.Background(), seed, Options{Top: SQLTop("")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines are left", after-before)
+	}
+}
