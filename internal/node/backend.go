@@ -37,7 +37,7 @@ func (n *Node) answers() []api.Answer {
 		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
 		api.ReplacePassword.By(n.certs.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken),
 		api.Join.By(n.members.Join), api.Remove.By(n.members.Remove), api.Promote.By(n.members.Promote),
-		api.Demote.By(n.members.Demote), api.Leave.By(n.Leave),
+		api.Demote.By(n.members.Demote), api.Leave.By(n.end().Leave),
 		api.Void.By(n.seeding.Void), api.ForceApply.By(n.seeding.ForceApply),
 		api.Config.By(n.members.Config), api.ConfigHistory.By(n.members.ConfigHistory), api.Tokens.By(n.certs.Tokens),
 		api.CA.By(n.certs.CA),

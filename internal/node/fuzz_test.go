@@ -17,6 +17,7 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
+	"trireme/internal/node/leave"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 	"trireme/lab/heap"
@@ -208,13 +209,13 @@ func listener(t testing.TB, changes ...func(*testDir)) *Node {
 func FuzzPeerRequests(f *testing.F) {
 	kinds := []func() any{
 		func() any { return new(leadership.Applied) }, func() any { return new(config.Member) },
-		func() any { return new(leadership.Order) }, func() any { return new(plainOrder) },
+		func() any { return new(leadership.Order) }, func() any { return new(leave.Order) },
 		func() any { return new(seeding.Donation) },
 		func() any { return new(bool) }, func() any { return new(recovery.Survey) }, func() any { return new([]api.Event) },
 		func() any { return new(config.Generation) },
 	}
 	for i, v := range []any{leadership.Applied{Index: 7, Patience: time.Second}, testVoters(1)[0],
-		leadership.Order{Term: 3, To: 2}, plainOrder{Port: 1},
+		leadership.Order{Term: 3, To: 2}, leave.Order{Port: 1},
 		seeding.Donation{Host: "h"}, true, recovery.Survey{ID: 1, Conf: &raftpb.ConfState{Voters: []uint64{1}}},
 		[]api.Event{{Kind: "fence"}}, config.Generation{Number: 2}} {
 		b, err := json.Marshal(v)

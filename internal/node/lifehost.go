@@ -8,6 +8,7 @@ import (
 
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
+	"trireme/internal/node/leave"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -77,7 +78,7 @@ type lifeFeed struct{ n *Node }
 func (f lifeFeed) Begin() (ch mysqld.Channel, err error) {
 	n := f.n
 	if n.Settings().Disbanded != nil {
-		return ch, errDisbanded // its receiver is the plain server's
+		return ch, leave.ErrEnded // its receiver is the plain server's
 	}
 	n.seeding.Tolerance().Reset()
 	host, port, err := net.SplitHostPort(n.feed.Addr())

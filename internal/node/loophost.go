@@ -34,7 +34,10 @@ func (h loopHost) Disks(st *consensus.Status) (full, refused string) {
 }
 
 // LeaderChanged: who wanted to end the cluster does not lead any more.
-func (h loopHost) LeaderChanged() { h.n.stayLocked() }
+func (h loopHost) LeaderChanged() {
+	h.n.lives.Change((*lifecycle.Status).Stay)
+	h.n.gossip.Publish()
+}
 
 // Decided remembers what the policy said and logs it when it is new.
 func (h loopHost) Decided(st ha.State) {

@@ -30,7 +30,7 @@ func (h memberHost) Adopted(c *config.Cluster) {
 	n.certs.SettingsChanged(c)
 	n.wakeLoop()
 	if c.Disbanded != nil {
-		n.task(func(context.Context) { n.shutDownAfterLeave(c.Disbanded, c.Version) })
+		n.task(func(ctx context.Context) { n.end().Finish(ctx, c.Disbanded, c.Version) })
 	}
 }
 

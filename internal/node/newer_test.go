@@ -15,6 +15,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/leadership"
+	"trireme/internal/node/leave"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )
@@ -73,7 +74,7 @@ func TestOrdersOfNewerVersions(t *testing.T) {
 	close(n.ready)
 	h := handler{n, n.requests()}
 	for name, kind := range map[string]uint8{"failover": leadership.ReqForce.Number, "delay": reqDelay.Number,
-		"heal": seeding.ReqHeal.Number, "plain": reqPlain.Number} {
+		"heal": seeding.ReqHeal.Number, "plain": leave.ReqPlain.Number} {
 		_, err := h.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
 		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {
 			t.Errorf("%s: %v", name, err)

@@ -7,6 +7,7 @@ import (
 	"trireme/internal/core/transport"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/leadership"
+	"trireme/internal/node/leave"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -58,12 +59,9 @@ func (n *Node) requests() transport.Answers {
 		reqDelay.By(n.delayForPeer),
 		reads.ReqLive.By(n.reads.LiveForPeer),
 		certs.ReqCAKey.By(n.certs.CAKeyFor),
-		reqHoldings.By(n.holdingsHere),
-		transport.After(reqPlain, n.plainHere),
-		transport.After(reqCancelLeave, func(context.Context, uint64, transport.None) error {
-			n.stay()
-			return nil
-		}),
+		leave.ReqHoldings.By(n.end().HoldingsFor),
+		transport.After(leave.ReqPlain, n.end().PlainHere),
+		transport.After(leave.ReqCancel, n.end().CancelHere),
 		transport.After(seeding.ReqHeal, n.seeding.GrantFor),
 		certs.ReqClone.By(n.certs.CloneFor),
 	}

@@ -32,6 +32,7 @@ import (
 	"trireme/internal/node/controlloop"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
+	"trireme/internal/node/leave"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/process"
@@ -63,14 +64,14 @@ func Run(ctx context.Context, cfg config.Node, version string, log *slog.Logger)
 			n.watchdog = w
 			err = n.run(ctx)
 		}
-		if errors.Is(err, errDisbanded) && n.id.Role != config.RoleLogger && ctx.Err() == nil {
+		if errors.Is(err, leave.ErrEnded) && n.id.Role != config.RoleLogger && ctx.Err() == nil {
 			log.Warn("this process becomes the plain server", "node", cfg.Name,
 				"command", strings.Join(n.mysqldConfig().PlainCommand(), " "))
 			lock.Unlock()
 			w.manager.Unwatch() // mysqld does not feed it
 			return n.mysqldConfig().ExecPlain()
 		}
-		if errors.Is(err, errDisbanded) {
+		if errors.Is(err, leave.ErrEnded) {
 			return nil
 		}
 		if !errors.Is(err, recovery.ErrNewGeneration) || ctx.Err() != nil {
@@ -136,7 +137,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 		if n.bin, err = mysqld.Find(ctx, cfg.MySQL.Binary); err != nil {
 			n.bin.Path = "mysqld"
 		}
-		return nil, n.disbandedError(d)
+		return nil, n.end().WhyOver(d)
 	}
 	if n.began, err = gtid.ParseSet(n.Settings().Base); err != nil {
 		return nil, fmt.Errorf("%s: base: %w", cfg.ClusterFile(), err)
@@ -320,7 +321,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 	case errors.Is(err, recovery.ErrNewGeneration):
 		n.log.Warn(err.Error())
 		n.killServer()
-	case errors.Is(err, errDisbanded):
+	case errors.Is(err, leave.ErrEnded):
 		n.stopServer()
 	case err != nil:
 		// An invariant is broken or the disk failed: this node must not serve any more (S13).

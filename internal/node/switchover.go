@@ -9,21 +9,11 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/poll"
 	"trireme/internal/core/ha"
-	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/leadership"
 )
 
 // reopenPatience is for writes to open again after a switchover that failed: leadership has to be proven for that.
 const reopenPatience = 7 * time.Second
-
-// openTransactions is a list for an operator.
-func openTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
-	out := []api.OpenTransaction{}
-	for _, t := range list[:min(len(list), api.MaxOpenTrx)] {
-		out = append(out, api.OpenTransaction{User: t.User, Host: t.Host, AgeS: t.AgeS, Rows: t.Rows, Statement: t.Statement})
-	}
-	return out
-}
 
 // awaitAppliedHere answers leadership.ReqApplied.
 func (n *Node) awaitAppliedHere(ctx context.Context, _ uint64, r leadership.Applied) error {
@@ -69,7 +59,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	if err != nil {
 		return res, err
 	}
-	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = openTransactions(m.Open), len(m.Open), m.Cut
+	res.OpenTransactions, res.OpenCount, res.ConnectionsCut = leadership.OpenTransactions(m.Open), len(m.Open), m.Cut
 	res.SessionsMoved = m.Carried
 	if m.Err != nil {
 		text := fmt.Sprintf("switchover to %s did not happen: %v", res.To, m.Err)
@@ -113,7 +103,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error,
 	if err != nil {
 		return res, err
 	}
-	res.OpenTransactions, res.OpenCount = openTransactions(open), len(open)
+	res.OpenTransactions, res.OpenCount = leadership.OpenTransactions(open), len(open)
 	return res, nil
 }
 

@@ -25,7 +25,7 @@ var wallClock = map[string]string{
 	"node/certs/tokens.go":            "tokens expire by the time of day",
 	"node/gossip/backup.go":           "shows how old the backup is",
 	"node/delay.go":                   "shows how far mysqld lags",
-	"node/disband.go":                 "the record of the end says when",
+	"node/leave/commit.go":            "the record of the end says when",
 	"node/recovery/force.go":          "the record of a generation says when",
 	"node/gate.go":                    "a delay counts from when the leader's mysqld committed, by its time of day; only a learner, which decides nothing, has one",
 	"node/recovery/generation.go":     "the record of a generation says when",
@@ -53,7 +53,7 @@ func TestClock(t *testing.T) {
 	root := strings.TrimSpace(goTool(t, "", "list", "-m", "-f", "{{.Dir}}"))
 	used := map[string]bool{}
 	for _, dir := range []string{"core/consensus", "core/ha", "core/guard", "node", "node/ackpath", "node/certs",
-		"node/controlloop", "node/gossip", "node/leadership", "node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
+		"node/controlloop", "node/gossip", "node/leadership", "node/leave", "node/reads", "node/recovery", "node/lifecycle", "node/membership", "node/seeding"} {
 		files, err := filepath.Glob(filepath.Join(root, "internal", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(dir, err)

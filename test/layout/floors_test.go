@@ -28,6 +28,7 @@ var floors = []floor{
 	{"node/", "organs of a member"},
 	{"node/seeding", "how a member comes to its data"},
 	{"node/controlloop", "what a member does next"},
+	{"node/leave", "how a cluster ends"},
 	{"control", "how people and programs see and steer a cluster"},
 	{"access", "how clients reach data"},
 	{"node/routing", "where a member's router leads"},

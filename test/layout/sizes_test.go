@@ -40,7 +40,6 @@ var larger = map[string]struct {
 	"internal/ops/backup/take.go":       {635, "see the package"},
 	"internal/ops/demo/cluster.go":      {640, "to be divided: making, running, asking"},
 	"internal/core/ha/ha.go":            {790, "the policy of a node in one place, pure; its types are a third of it"},
-	"internal/node/disband.go":          {525, "one story: the end of a cluster"},
 	"internal/node/run.go":              {535, "see the package"},
 	"internal/access/router/carry.go":   {655, "to be divided: what was lost, how it goes on, what is said"},
 	"internal/access/router/session.go": {675, "see the package"},

@@ -33,6 +33,15 @@ type Moved struct {
 	Carried   int                      // sessions that routers moved, as those last told
 }
 
+// OpenTransactions is a list for an operator.
+func OpenTransactions(list []mysqld.OpenTransaction) []api.OpenTransaction {
+	out := []api.OpenTransaction{}
+	for _, t := range list[:min(len(list), api.MaxOpenTrx)] {
+		out = append(out, api.OpenTransaction{User: t.User, Host: t.Host, AgeS: t.AgeS, Rows: t.Rows, Statement: t.Statement})
+	}
+	return out
+}
+
 // finishLocked answers the operator, once: the request is forgotten.
 func (l *Leadership) finishLocked(r *Request, m Moved) {
 	l.request, r.moved = nil, m
