@@ -23,6 +23,7 @@ type backend struct {
 	*reads.Reads
 	*recovery.Recovery
 	*routing.Routing
+	samples
 }
 
 var _ api.Backend = backend{}

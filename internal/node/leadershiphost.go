@@ -55,4 +55,4 @@ func (c clientsOf) Quiet(hold, term uint64) bool { return c.n.routing.Quiet(hold
 
 func (c clientsOf) Moved() int { return c.n.routing.Moves() }
 
-func (c clientsOf) DropAddresses() { c.n.dropVIP() }
+func (c clientsOf) DropAddresses() { c.n.addresses.Drop() }

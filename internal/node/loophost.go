@@ -120,7 +120,7 @@ func (h loopHost) Context() context.Context { return h.n.ctx }
 
 func (h loopHost) TransactionRefuse() config.Bytes { return h.n.Settings().TransactionRefuse }
 func (h loopHost) Routes()                         { h.n.routing.Update() }
-func (h loopHost) DropAddresses()                  { h.n.dropVIP() }
+func (h loopHost) DropAddresses()                  { h.n.addresses.Drop() }
 
 // feedFailed is told what ends the feed permanently.
 func (n *Node) feedFailed(err error) {

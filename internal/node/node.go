@@ -17,7 +17,6 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/base/loop"
 	"trireme/internal/control/dashboard"
-	"trireme/internal/control/recorder"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/dump"
 	"trireme/internal/core/guard"
@@ -27,11 +26,13 @@ import (
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/addresses"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/controlloop"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/links"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -87,8 +88,8 @@ type Node struct {
 	leadership *leadership.Leadership
 	control    *controlloop.Loop
 	metrics    *prometheus.Registry
-	samples    *recorder.Store // nil: nothing is recorded
-	vip        addresses
+	addresses  *addresses.Addresses
+	links      *links.Links
 
 	wake  chan struct{}
 	ready chan struct{} // closed once every part is there
@@ -111,9 +112,8 @@ type Node struct {
 	why       string
 	started   time.Duration // when this node was opened; never changed
 	fullDir   string        // not empty: a disk is full, or nearly: that of this folder
-	links     links
-	bound     string // not empty: the raft log should take no more, and why
-	pinned    string // not empty: who keeps the raft log from being purged
+	bound     string        // not empty: the raft log should take no more, and why
+	pinned    string        // not empty: who keeps the raft log from being purged
 
 	twins []twin // the newest last
 
@@ -187,7 +187,7 @@ func (n *Node) loop(ctx context.Context) error {
 		n.reads.LookAtLive()
 		tick.Reset(n.control.Turn(controlloop.Interval) - now())
 		n.routing.Update()
-		n.updateVIPSoon()
+		n.addresses.UpdateSoon()
 		if n.gossip.Due() {
 			if now() > counted+gossip.Interval/2 || n.routing.IsQuiet() { // a leader counts what its switchover moves
 				counted = now()

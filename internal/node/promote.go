@@ -14,7 +14,7 @@ func (n *Node) promote(ctx context.Context, leader *lifecycle.Leader, l *lifecyc
 		return
 	}
 	t.applied, t.opened = applied, now()
-	n.updateVIPSoon()
+	n.addresses.UpdateSoon()
 	n.task(func(ctx context.Context) { n.reportTakeover(ctx, t) })
 	n.startEvents(ctx, l)
 }

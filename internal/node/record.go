@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/control/recorder"
 	"trireme/internal/core/ha"
 )
@@ -20,19 +21,25 @@ const (
 	samplesDir    = "samples"
 )
 
+// samples are what a node has recorded.
+type samples struct {
+	cfg   config.Node
+	store *recorder.Store // nil: nothing is recorded
+}
+
 // openSamples begins to record what this node does, unless that is switched off. It is no part of the node's work: what
 // fails is missing in reports.
-func (n *Node) openSamples() {
+func (n *Node) openSamples() samples {
 	if n.cfg.Recorder.Keep == 0 {
-		return
+		return samples{cfg: n.cfg}
 	}
 	store, err := recorder.Open(filepath.Join(n.cfg.Dir, samplesDir), int64(n.cfg.Recorder.Keep))
 	if err != nil {
 		n.log.Warn("nothing is recorded for reports", "err", err)
-		return
+		return samples{cfg: n.cfg}
 	}
-	n.samples = store
 	n.every(lookInterval, n.record(recorder.New(store)))
+	return samples{n.cfg, store}
 }
 
 // record makes the recorder's turn of each second.
@@ -117,14 +124,14 @@ func (n *Node) noteRecording(failed *string, errs []error) {
 }
 
 // Period implements api.Backend.
-func (n *Node) Period(ctx context.Context, from, to time.Time) (api.PeriodView, error) {
-	if n.samples == nil {
+func (s samples) Period(ctx context.Context, from, to time.Time) (api.PeriodView, error) {
+	if s.store == nil {
 		why := "its disk refused when the daemon started"
-		if n.cfg.Recorder.Keep == 0 {
+		if s.cfg.Recorder.Keep == 0 {
 			why = "recorder.keep = 0B in its settings"
 		}
-		return api.PeriodView{Node: n.id.Name, From: from, To: to, StepS: recorder.Step(from, to).Seconds(),
+		return api.PeriodView{Node: s.cfg.Name, From: from, To: to, StepS: recorder.Step(from, to).Seconds(),
 			Problem: fmt.Sprintf("nothing is recorded: %s", why)}, nil
 	}
-	return n.samples.Period(ctx, n.id.Name, from, to)
+	return s.store.Period(ctx, s.cfg.Name, from, to)
 }

@@ -28,12 +28,14 @@ import (
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/addresses"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/controlloop"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/links"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/process"
 	"trireme/internal/node/reads"
@@ -100,6 +102,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
 	n.control = controlloop.New(controlloop.Parts{ID: id, Mu: &n.mu, Time: realTime, Lives: n.lives, Leadership: n.leadership,
 		Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
+	n.addresses = addresses.New(cfg.VIP, id, n.lives, addressesHost{host{n}}, n.log)
+	n.links = links.New(cfg, id, n.gossip, host{n}, n.log)
 	n.started = now()
 	n.history = openHistory(cfg.Dir, n.log)
 	if id.Role != config.RoleLogger {
@@ -341,12 +345,12 @@ func (n *Node) startParts() error {
 	}
 	n.publisher = n.newPublisher()
 	n.metrics = n.newMetrics()
-	n.openSamples()
+	recorded := n.openSamples()
 	if n.id.Role != config.RoleLogger {
-		if err := n.startVIP(); err != nil {
+		if err := n.addresses.Start(); err != nil {
 			return err
 		}
-		command, outlive := n.guardCommand()
+		command, outlive := n.addresses.GuardCommand()
 		if n.guard, err = guard.Start(command, outlive, n.log); err != nil {
 			return err
 		}
@@ -369,7 +373,7 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
-		Backend: backend{n, n.certs, n.reads, n.recovery, n.routing}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
+		Backend: backend{n, n.certs, n.reads, n.recovery, n.routing, recorded}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts,
 		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routing.Elsewhere})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),
@@ -393,7 +397,7 @@ func (n *Node) startParts() error {
 	n.every(boundInterval, n.purge)
 	n.every(lifecycle.ProbeInterval, n.probeServer())
 	n.every(spaceInterval, n.watchSpace)
-	n.every(linkInterval, n.watchLinks)
+	n.every(links.Interval, n.links.Measure(n.tr))
 	n.every(certificateInterval, n.certs.RenewDue)
 	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {
 		n.every(keyInterval, n.updateKeys)
@@ -468,9 +472,7 @@ func (n *Node) stopParts(cancel context.CancelFunc) {
 	}
 	n.routing.Close()
 	n.killServer()
-	if n.vip.manager != nil {
-		n.vip.manager.Close()
-	}
+	n.addresses.Close()
 	if n.guard != nil {
 		n.guard.Close()
 	}

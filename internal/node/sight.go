@@ -8,7 +8,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/core/consensus"
-	"trireme/internal/node/gossip"
+	"trireme/internal/node/links"
 )
 
 // Kinds of events about the members that the leader sees.
@@ -17,17 +17,11 @@ const (
 	eventUp   = "up"
 )
 
-// sightGrace is for members whose first status is on its way to a new leader, and for restarts that an operator need
-// not know of.
-const sightGrace = 2 * gossip.Lifetime
-
 // watchMembers records which members the leader loses sight of, and which it sees again. Only the leader does:
 // otherwise each node would tell the same. What the history says last of a member is what was known, whichever node led
 // then.
 func (n *Node) watchMembers(context.Context) {
-	n.mu.Lock()
-	if n.control.Soft().Role != consensus.Leader || now() < n.control.Soft().LeaderSince+sightGrace {
-		n.mu.Unlock()
+	if s := n.control.Soft(); s.Role != consensus.Leader || now() < s.LeaderSince+links.Grace {
 		return
 	}
 	type sight struct {
@@ -38,20 +32,15 @@ func (n *Node) watchMembers(context.Context) {
 	for _, m := range n.Settings().Members {
 		if p := n.gossip.Peers()[m.ID]; m.ID != n.id.ID && !m.Pending && !m.Removing {
 			switch {
-			case p.Fresh() && n.links.failing[m.Name] > 2*sightGrace:
-				seen[m.Name] = sight{why: "cannot be reached: " + n.unreachedLocked(m.Name)}
+			case p.Fresh() && n.links.Shown().Failing[m.Name] > 2*links.Grace:
+				seen[m.Name] = sight{why: "cannot be reached: " + n.links.Unreached(m.Name)}
 			case p.Fresh():
 				seen[m.Name] = sight{up: true}
-			case p == nil || now() > p.At+sightGrace:
-				why := "is down: " + p.Silence()
-				if unreached := n.unreachedLocked(m.Name); unreached != "" {
-					why += "; " + unreached
-				}
-				seen[m.Name] = sight{why: why}
+			case p == nil || now() > p.At+links.Grace:
+				seen[m.Name] = sight{why: "is down: " + n.links.Silence(m.ID)}
 			}
 		}
 	}
-	n.mu.Unlock()
 	events := n.history.all()
 	for name, s := range seen {
 		last := lastSight(events, name)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +12,9 @@ import (
 	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
+	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/links"
 )
 
 // TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, no matter
@@ -45,32 +49,52 @@ func TestWatchMembers(t *testing.T) {
 		n.control.Time = earlier{realTime, since}
 		n.control.SoftState(consensus.State{Role: consensus.Leader, Term: 3, Leader: 1})
 	}
-	lead(2 * sightGrace)
+	lead(2 * links.Grace)
 	look()
-	n.gossip.Peers()[2].At = now() - 2*sightGrace
+	n.gossip.Peers()[2].At = now() - 2*links.Grace
 	n.control.SoftState(consensus.State{Role: consensus.Follower, Term: 3})
 	look()
 	lead(0)
 	look()
-	lead(2 * sightGrace)
-	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
+	lead(2 * links.Grace)
+	cannotReach(n, 2, 3*time.Second)
 	look("down db2")
-	if text := n.history.all()[0].Message; text == "" || n.silence(2) == n.gossip.Peers()[2].Silence() {
-		t.Errorf("%q, %q: the address is not named", text, n.silence(2))
+	if text := n.history.all()[0].Message; text == "" || n.links.Silence(2) == n.gossip.Peers()[2].Silence() {
+		t.Errorf("%q, %q: the address is not named", text, n.links.Silence(2))
 	}
 	n.gossip.Peers()[2].At = now()
 	look("down db2", "up db2")
 
 	// It is heard of, and nothing gets to it.
-	n.links.failing = map[string]time.Duration{"db2": 2 * sightGrace}
+	cannotReach(n, 2, 2*links.Grace)
 	look("down db2", "up db2")
-	n.links.failing["db2"]++
+	cannotReach(n, 2, 2*links.Grace+1)
 	look("down db2", "up db2", "down db2")
 	if text := n.history.all()[2].Message; !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
 		t.Errorf("%q: the address is not named", text)
 	}
-	n.links = links{}
+	cannotReach(n, 0, 0)
 	look("down db2", "up db2", "down db2", "up db2")
+}
+
+// cannotReach has a node find that it has tried for so long to reach one member, at 10.0.0.2.
+func cannotReach(n *Node, id uint64, since time.Duration) {
+	n.links.Measure(brokenLink{id, since})(context.TODO())
+}
+
+type brokenLink struct {
+	id    uint64
+	since time.Duration
+}
+
+func (b brokenLink) RTT(uint64) transport.RTT { return transport.RTT{} }
+
+func (b brokenLink) Trouble(id uint64) (t transport.Trouble) {
+	if id == b.id {
+		t.For = b.since
+		t.Tried = []transport.Attempt{{Address: "10.0.0.2:7306", Err: errors.New("no route to host")}}
+	}
+	return t
 }
 
 // earlier is a time that is so much behind.
@@ -90,7 +114,7 @@ func TestUnreachedIsAWarning(t *testing.T) {
 	theirs := []string{"its clock is wrong"}
 	n.gossip.Peers()[2] = &gossip.Peer{Up: true, At: now(),
 		Status: gossip.Status{Member: api.MemberView{Name: "db2", State: api.StateRecovering, Warnings: theirs}}}
-	n.links.views = []api.LinkView{{To: "db2", Address: "10.0.0.2:7306", Error: "no route to host"}}
+	cannotReach(n, 2, 3*time.Second)
 	const want = "db1 cannot reach it at 10.0.0.2:7306: no route to host"
 	for range 2 {
 		if m := n.View(t.Context()).Members[1]; len(m.Warnings) != 2 || m.Warnings[1] != want ||

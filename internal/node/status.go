@@ -24,7 +24,7 @@ func (n *Node) myStatus() gossip.Status {
 	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.Settings().Version, Full: n.fullDir != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
-		Reads: n.readsLocked(), CA: n.certs.Status(n.lives.Life() != nil)}
+		Reads: n.addresses.Shown().Reads, CA: n.certs.Status(n.lives.Life() != nil)}
 	told := n.routing.Told()
 	s.Routed, s.Quiet, s.Follows = told.Term, told.Quiet, told.Follows
 	s.Unready, s.Ready = n.control.ReadyLocked()
@@ -75,8 +75,8 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		m.ReasonCode = why.Code
 	}
 	m.ApplyError, m.Seed = n.seeding.ApplyError(), n.seeding.View()
-	m.Links, m.Warnings = n.links.views, n.warningsLocked()
-	m.VIPs = n.vip.views
+	m.Links, m.Warnings = n.links.Shown().Views, n.warningsLocked()
+	m.VIPs = n.addresses.Shown().Views
 	m.Heavy = n.heavyLocked()
 	m.Delay = n.delayViewLocked()
 	s := n.lives.Status()

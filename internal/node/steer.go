@@ -51,7 +51,7 @@ func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
 		r := &res.Reasons[i]
 		res.CanLead = res.CanLead && !r.Bars
 		if r.Code == ha.Unreachable {
-			r.Text = n.silence(m.ID)
+			r.Text = n.links.Silence(m.ID)
 		}
 	}
 	return res, nil
@@ -66,7 +66,7 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 		texts = n.warningsLocked()
 	} else if p.Fresh() {
 		texts = p.Member.Warnings
-		if why := n.unreachedLocked(p.Member.Name); why != "" {
+		if why := n.links.Unreached(p.Member.Name); why != "" {
 			texts = append(slices.Clip(texts), why)
 		}
 	}
@@ -79,32 +79,8 @@ func (n *Node) warningsOf(id uint64) []ha.Reason {
 
 // warningsLocked are this node's own.
 func (n *Node) warningsLocked() []string {
-	return slices.Concat(n.links.warnings, n.vip.warnings, n.certs.Warnings(), n.keyWarnings,
+	return slices.Concat(n.links.Shown().Warnings, n.addresses.Shown().Warnings, n.certs.Warnings(), n.keyWarnings,
 		n.riskWarnings, n.twinWarningsLocked())
-}
-
-// silence says how long a member has not been heard of.
-func (n *Node) silence(id uint64) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	text := n.gossip.Peers()[id].Silence()
-	if m, ok := n.Settings().MemberByID(id); ok {
-		if why := n.unreachedLocked(m.Name); why != "" {
-			text += "; " + why
-		}
-	}
-	return text
-}
-
-// unreachedLocked says who cannot reach a member at which address, as far as this node has heard.
-func (n *Node) unreachedLocked(name string) string {
-	members := []api.MemberView{{Name: n.id.Name, Links: n.links.views}}
-	for _, m := range n.Settings().Members {
-		if p := n.gossip.Peers()[m.ID]; p.Fresh() {
-			members = append(members, api.MemberView{Name: m.Name, Links: p.Member.Links})
-		}
-	}
-	return api.Unreached(name, members)
 }
 
 // findMember finds a member by name, for a request.

@@ -32,6 +32,7 @@ var floors = []floor{
 	{"control", "how people and programs see and steer a cluster"},
 	{"access", "how clients reach data"},
 	{"node/routing", "where a member's router leads"},
+	{"node/addresses", "which virtual addresses a member holds"},
 	{"node", "one member"},
 	{"ops", "what one verb does"},
 }

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -43,8 +44,8 @@ type Status struct {
 	KeepFrom uint64 `json:"keep_from"`
 	// Reads says who is to hold which read-only virtual address, as the leader gives them: address to raft id; nil:
 	// it gives none.
-	Reads map[string]uint64 `json:"reads,omitempty"`
-	CA    CAStatus          `json:"ca,omitzero"`
+	Reads map[netip.Addr]uint64 `json:"reads,omitempty"`
+	CA    CAStatus              `json:"ca,omitzero"`
 	// Bound says why its raft log should take no more; empty: it has room.
 	Bound string `json:"bound,omitempty"`
 }

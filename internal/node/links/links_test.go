@@ -1,4 +1,4 @@
-package node
+package links
 
 import (
 	"errors"
@@ -21,11 +21,11 @@ func TestLinkSlow(t *testing.T) {
 		{p99: 10 * time.Millisecond, samples: 240},
 		{p99: 333 * time.Millisecond, samples: 240},
 		{p99: 334 * time.Millisecond, samples: 240, want: true},
-		{p99: 900 * time.Millisecond, samples: linkSamples - 1},
+		{p99: 900 * time.Millisecond, samples: minSamples - 1},
 		{p99: 300 * time.Millisecond, samples: 240, was: true, want: true},
 		{p99: 250 * time.Millisecond, samples: 240, was: true},
 	} {
-		if got := linkSlow(transport.RTT{Samples: c.samples, P99: c.p99}, timeout, c.was); got != c.want {
+		if got := isSlow(transport.RTT{Samples: c.samples, P99: c.p99}, timeout, c.was); got != c.want {
 			t.Errorf("%v of %d pings, before %v: %v", c.p99, c.samples, c.was, got)
 		}
 	}
@@ -33,7 +33,7 @@ func TestLinkSlow(t *testing.T) {
 		334 * time.Millisecond: 1100 * time.Millisecond, 400 * time.Millisecond: 1200 * time.Millisecond,
 		time.Second: 3 * time.Second,
 	} {
-		if got := timeoutFor(rtt); got != want || linkSlow(transport.RTT{Samples: 240, P99: rtt}, got, false) {
+		if got := timeoutFor(rtt); got != want || isSlow(transport.RTT{Samples: 240, P99: rtt}, got, false) {
 			t.Errorf("a round trip of %v asks for %v, want %v", rtt, got, want)
 		}
 	}
