@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,14 +96,14 @@ func TestClock(t *testing.T) {
 func deciding(t *testing.T, root string) []string {
 	t.Helper()
 	dirs := []string{"core/consensus", "core/ha", "core/guard", "node"}
-	organs, err := filepath.Glob(filepath.Join(root, "internal/node/*/"))
+	files, err := filepath.Glob(filepath.Join(root, "internal/node/*/*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range organs {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			dirs = append(dirs, "node/"+filepath.Base(dir))
-		}
+	for _, path := range files {
+		dirs = append(dirs, "node/"+filepath.Base(filepath.Dir(path)))
 	}
+	slices.Sort(dirs)
+	dirs = slices.Compact(dirs)
 	return dirs
 }
