@@ -32,7 +32,7 @@ var _ api.Backend = backend{}
 func (n *Node) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(n.Switchover), api.Failover.By(n.leadership.Failover), api.Pause.By(n.members.Pause),
-		api.Resume.By(n.members.Resume), api.Reinit.By(n.seeding.Reinit), api.Delay.By(n.Delay),
+		api.Resume.By(n.members.Resume), api.Reinit.By(n.seeding.Reinit), api.Delay.By(n.delay.Order),
 		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
 		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),
 		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
@@ -63,7 +63,7 @@ func (n *Node) Local() api.Health {
 	if st.Role == consensus.Leader {
 		h.RulesSuspended = n.acks.Rules().Suspended()
 	}
-	h.Readable, h.Delayed = s.State() == ha.ServerReady, n.delayed()
+	h.Readable, h.Delayed = s.State() == ha.ServerReady, n.delay.Text()
 	if h.Readable && n.hearsLeader(&st) {
 		lag, bytes := n.lagLocked()
 		h.LagKnown, h.Lag, h.LagBytes = true, lag, bytes

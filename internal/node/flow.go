@@ -70,7 +70,7 @@ func (n *Node) catchUpLocked(bytes uint64) *float64 {
 	s := 0.0
 	switch {
 	case bytes == 0:
-	case n.srv.applyRate == 0 || n.ownDelay() > 0:
+	case n.srv.applyRate == 0 || n.delay.Configured() > 0:
 		return nil
 	default:
 		s = max(float64(bytes)/n.srv.applyRate, n.srv.heavy.Seconds())

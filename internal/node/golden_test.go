@@ -18,6 +18,7 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
@@ -177,7 +178,7 @@ func TestNotesInNodeJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.update(func(s *localState) {
-		s.Incarnation, s.Durable, s.LogMade, s.Notes, s.Hold = 12, 4711, true, notes, new(holdOrder)
+		s.Incarnation, s.Durable, s.LogMade, s.Notes, s.Hold = 12, 4711, true, notes, new(delay.Order)
 	}); err != nil {
 		t.Fatal(err)
 	}

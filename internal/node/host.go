@@ -13,6 +13,8 @@ type host struct{ n *Node }
 
 func (h host) Settings() *config.Cluster { return h.n.Settings() }
 
+func (h host) Member(name string) (config.Member, error) { return h.n.findMember(name) }
+
 func (h host) Peers() gossip.Peers { return h.n.gossip.Peers() }
 
 func (h host) Log() *raftlog.Log { return h.n.rlog }

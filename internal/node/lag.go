@@ -26,7 +26,7 @@ func (n *Node) lagLocked() (time.Duration, uint64) {
 		lag = max(lag, time.Since(at))
 	}
 	lag = max(lag, n.gossip.Awaiting())
-	if d := n.delayViewLocked(); d != nil && d.CaughtUp {
+	if d := n.delay.View(n.appliedLocked()); d != nil && d.CaughtUp {
 		return 0, 0
 	} else if d != nil {
 		return max(0, lag-secondsOf(d.Seconds)), 0

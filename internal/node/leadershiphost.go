@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
@@ -16,8 +15,6 @@ type leadershipHost struct{ host }
 func (h leadershipHost) Raft() leadership.Raft { return h.n.cons }
 
 func (h leadershipHost) Clients() leadership.Clients { return clientsOf(h.host) }
-
-func (h leadershipHost) Member(name string) (config.Member, error) { return h.n.findMember(name) }
 
 func (h leadershipHost) View() ha.View { return h.n.control.View() }
 

@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/base/durable"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/seeding"
 )
@@ -29,7 +30,7 @@ type localState struct {
 	LogMade bool `json:"log_made"`
 	seeding.Notes
 	// Hold is an operator's order to this node as a delayed learner; nil: no order.
-	Hold *holdOrder `json:"hold,omitempty"`
+	Hold *delay.Order `json:"hold,omitempty"`
 
 	kept config.Kept
 }

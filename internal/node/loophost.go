@@ -22,7 +22,7 @@ func (h loopHost) Raft() controlloop.Raft { return h.n.cons }
 func (h loopHost) Applying(v *ha.Server) {
 	n := h.n
 	s := &n.srv
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = s.backlog.Applied, n.seeding.Applier(), s.rate, s.heavy, n.delayed()
+	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = s.backlog.Applied, n.seeding.Applier(), s.rate, s.heavy, n.delay.Text()
 	v.Stalled = n.stalledLocked() > 0
 }
 

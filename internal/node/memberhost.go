@@ -26,7 +26,9 @@ func (h memberHost) MayBeRead(term, id uint64) bool { return h.n.reads.MayBeRead
 
 func (h memberHost) Adopted(c *config.Cluster) {
 	n := h.n
-	n.updateDelay()
+	if n.delay.SettingsChanged() && n.feed != nil {
+		n.feed.Again()
+	}
 	n.certs.SettingsChanged(c)
 	n.wakeLoop()
 	if c.Disbanded != nil {

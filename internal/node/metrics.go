@@ -108,11 +108,11 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		})
 	locked("apply_delay_seconds", "apply_delay of this node, a learner that is delayed on purpose; 0: it is not.",
 		func(*consensus.Status) float64 {
-			return n.ownDelay().Seconds()
+			return n.delay.Configured().Seconds()
 		})
 	locked("apply_delay_stopped", "1 while an operator's order has stopped this delayed learner at a transaction.",
 		func(*consensus.Status) float64 {
-			v := n.delayViewLocked()
+			v := n.delay.View(n.appliedLocked())
 			return one(v != nil && v.Stopped)
 		})
 	locked("apply_stopped", "1 while this node's applier has stopped with an error.", func(*consensus.Status) float64 {

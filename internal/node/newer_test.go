@@ -14,6 +14,7 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/core/transport"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
 	"trireme/internal/node/recovery"
@@ -73,7 +74,7 @@ func TestOrdersOfNewerVersions(t *testing.T) {
 	n := newTestNode(t, as(2))
 	close(n.ready)
 	h := handler{n, n.requests()}
-	for name, kind := range map[string]uint8{"failover": leadership.ReqForce.Number, "delay": reqDelay.Number,
+	for name, kind := range map[string]uint8{"failover": leadership.ReqForce.Number, "delay": delay.ReqDelay.Number,
 		"heal": seeding.ReqHeal.Number, "plain": leave.ReqPlain.Number} {
 		_, err := h.HandleRequest(t.Context(), 1, kind, []byte(`{"later":true}`))
 		if err == nil || !strings.Contains(err.Error(), "later") || !strings.Contains(err.Error(), "upgrade this node") {

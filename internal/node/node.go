@@ -29,6 +29,7 @@ import (
 	"trireme/internal/node/addresses"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/controlloop"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
@@ -71,7 +72,7 @@ type Node struct {
 	lives      *lifecycle.Lives // of this node's mysqld; a logger starts none
 	feed       *dump.Feed       // nil on a logger
 	feedLogin  config.Account   // of this daemon's mysqld, for the life of the daemon
-	applyDelay *gate            // of the feed
+	delay      *delay.Delay     // the gate of the feed
 	publisher  *dump.Publisher
 	guard      *guard.Guard // nil on a logger
 	routing    *routing.Routing

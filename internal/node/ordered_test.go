@@ -55,7 +55,7 @@ func TestDelayNamesWhoOrderedIt(t *testing.T) {
 	ctx := api.AskedAs(t.Context(), "token night (operator) from 10.0.0.7:51234")
 	for _, req := range []api.DelayRequest{{Name: "db1"}, {Name: "db1", Order: "fly"}, {Name: "db1", Order: api.OrderHold},
 		{Name: "db2", Order: api.OrderApplyNow}} {
-		if _, err := n.Delay(ctx, req); (err != nil) != (req.Order == "fly") {
+		if _, err := n.delay.Order(ctx, req); (err != nil) != (req.Order == "fly") {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestDelayNamesWhoOrderedIt(t *testing.T) {
 		t.Fatalf("%+v", all)
 	}
 	for _, e := range all {
-		if e.Kind != eventDelay || e.By != "token night (operator)" {
+		if e.Kind != "delay" || e.By != "token night (operator)" {
 			t.Errorf("%+v", e)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/certs"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
 	"trireme/internal/node/membership"
@@ -56,7 +57,7 @@ func (n *Node) requests() transport.Answers {
 			return []uint64{index}, err
 		}),
 		reads.ReqApplied.By(n.reads.AppliedForPeer),
-		reqDelay.By(n.delayForPeer),
+		delay.ReqDelay.By(n.delay.OrderForPeer),
 		reads.ReqLive.By(n.reads.LiveForPeer),
 		certs.ReqCAKey.By(n.certs.CAKeyFor),
 		leave.ReqHoldings.By(n.end().HoldingsFor),

@@ -31,6 +31,7 @@ import (
 	"trireme/internal/node/addresses"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/controlloop"
+	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
@@ -97,6 +98,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.gossip = gossip.New(cfg, id, n.led, realTime, gossipHost{host{n}}, n.log)
 	n.routing = routing.New(id, n.gossip, routingHost{host{n}})
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
+	n.delay = delay.New(id, n.led, delayHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
@@ -152,7 +154,6 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if n.local, err = openLocalFile(cfg.Dir); err != nil {
 		return nil, err
 	}
-	n.openGate()
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
 		return nil, err
 	}
@@ -429,7 +430,7 @@ func (n *Node) startFeed() (err error) {
 		Password: n.feedLogin.Password, UID: uid,
 		ServerID: feedServerID, ServerUUID: uuid, ServerVersion: n.bin.Version.String() + "-trireme",
 		Appliers: n.mysqldConfig().Appliers(), Loop: n.engine, Cached: log.Cached, Report: n.feedFailed,
-		Gate: n.applyDelay, Void: n.seeding.FollowsVoid, Tolerance: n.seeding.Tolerance(), Logger: n.log}, log)
+		Gate: n.delay, Void: n.seeding.FollowsVoid, Tolerance: n.seeding.Tolerance(), Logger: n.log}, log)
 	return err
 }
 

@@ -150,7 +150,7 @@ func (n *Node) followApplied(ctx context.Context, l *lifecycle.Life) {
 		seen = index
 		n.updateHeavy(&heavy)
 		n.updateLag(&laggard)
-		if n.applyDelay.active.Load() {
+		if n.delay.Active() {
 			continue // it applies as fast as the leader did a while ago, which says nothing
 		}
 		if rate := meter.take(now(), applied, index); rate > 0 {
@@ -203,7 +203,7 @@ const stallLimit = 10 * time.Second
 // do. A large transaction or DDL may take twice as long as was estimated: heavyMeter leaves a tenth of that.
 func (n *Node) stalledLocked() time.Duration {
 	s := &n.srv
-	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.ownDelay() > 0 {
+	if st := n.lives.Status(); !st.Follows() || s.backlog.Since.IsZero() || n.delay.Configured() > 0 {
 		return 0
 	}
 	if d := now() - s.movedAt; d > stallLimit+20*s.heavy {

@@ -78,7 +78,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m.Links, m.Warnings = n.links.Shown().Views, n.warningsLocked()
 	m.VIPs = n.addresses.Shown().Views
 	m.Heavy = n.heavyLocked()
-	m.Delay = n.delayViewLocked()
+	m.Delay = n.delay.View(n.appliedLocked())
 	s := n.lives.Status()
 	if s.Problem() != "" && s.Problem() != m.Reason && s.State() != ha.ServerReady {
 		m.Reason += ": " + s.Problem()

@@ -42,7 +42,6 @@ func newTestNode(t testing.TB, changes ...func(*testDir)) *Node {
 		t.Fatal(err)
 	}
 	n.openLives()
-	n.openGate()
 	var cancel context.CancelFunc
 	n.ctx, cancel = context.WithCancel(t.Context())
 	t.Cleanup(func() {

@@ -93,7 +93,7 @@ func (n *Node) restartApplier(ctx context.Context) {
 	if !n.srv.backlog.Since.IsZero() {
 		lag = time.Since(n.srv.backlog.Since)
 	}
-	if n.ownDelay() > 0 { // what is held back is not held up
+	if n.delay.Configured() > 0 { // what is held back is not held up
 		lag, _ = n.lagLocked()
 	}
 	n.mu.Unlock()

@@ -1,31 +1,70 @@
-package node
+package delay
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/gtid"
 )
 
+// testHost is a member without a mysqld, db1, whose settings a test changes.
+type testHost struct {
+	Host
+	settings config.Cluster
+	order    *Order
+	full     error // of writing node.json
+}
+
+func (h *testHost) Settings() *config.Cluster { return &h.settings }
+
+func (h *testHost) Applied() (gtid.Set, ledger.Backlog) { return gtid.Set{}, ledger.Backlog{} }
+
+func (h *testHost) Order() *Order { return h.order }
+
+func (h *testHost) SetOrder(o *Order) error {
+	if h.full == nil {
+		h.order = o
+	}
+	return h.full
+}
+
+func (h *testHost) delayBy(delay time.Duration) {
+	h.settings = config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner,
+		ApplyDelayMS: delay.Milliseconds()}}}
+}
+
 // gateScene is a gate with a clock of the test.
 type gateScene struct {
-	*gate
-	t   *testing.T
-	now time.Time
+	*Delay
+	t    *testing.T
+	host *testHost
+	now  time.Time
 }
 
 func newGateScene(t *testing.T, delay time.Duration) *gateScene {
-	s := &gateScene{gate: newGate(), t: t, now: time.Unix(1_700_000_000, 0)}
+	h := &testHost{}
+	s := &gateScene{t: t, host: h, now: time.Unix(1_700_000_000, 0), Delay: New(config.Identity{Name: "db1", ID: 1},
+		ledger.New(raftlog.Boundary{}), h, slog.New(slog.DiscardHandler))}
 	s.clock = func() time.Time { return s.now }
 	s.set(delay)
 	s.Begin(gtid.Set{})
 	return s
 }
+
+func (s *gateScene) set(delay time.Duration) (again bool) {
+	s.host.delayBy(delay)
+	return s.SettingsChanged()
+}
+
+func (s *gateScene) view(executed gtid.Set) *api.DelayView { return s.View(executed, ledger.Backlog{}) }
 
 func id(gno int64) gtid.GTID { return gtid.GTID{SID: gtid.SID{UUID: gtid.UUID{1}}, GNO: gno} }
 
@@ -47,7 +86,7 @@ func (s *gateScene) pass(gno int64, ago time.Duration) bool {
 }
 
 func (s *gateScene) order(kind string, gno int64) {
-	o := &holdOrder{Kind: kind}
+	o := &Order{Kind: kind}
 	if gno > 0 {
 		o.GTID = id(gno).String()
 	}
@@ -123,13 +162,26 @@ func TestGateWithoutFeed(t *testing.T) {
 
 // TestDelayBeforeTheGate: between new settings and the gate that follows them, orders are refused, and nothing breaks.
 func TestDelayBeforeTheGate(t *testing.T) {
-	n := newTestNode(t)
-	*n.Settings() = config.Cluster{Members: []config.Member{{ID: 1, Name: "db1", Role: config.RoleLearner,
-		ApplyDelayMS: 1000}}}
+	s := newGateScene(t, 0)
+	s.host.delayBy(time.Second)
 	for _, order := range []string{"", api.OrderHold, api.OrderApplyNow} {
-		if _, err := n.delayHere(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
+		if _, err := s.take(api.DelayRequest{Order: order}); api.KindOf(err) != api.KindConflict {
 			t.Errorf("%q: %v", order, err)
 		}
+	}
+}
+
+// TestOrderEndsWithDelay: an order that cannot be taken back keeps the delay in force.
+func TestOrderEndsWithDelay(t *testing.T) {
+	s := newGateScene(t, time.Hour)
+	s.order(api.OrderStopAfter, 0)
+	s.host.full = errors.New("no space")
+	if s.set(0); s.host.order == nil || !s.Active() || s.pass(1, 2*time.Hour) {
+		t.Error("the order is on disk, and not followed")
+	}
+	s.host.full = nil
+	if s.set(0); s.host.order != nil || s.Active() || !s.pass(1, 0) {
+		t.Error("the order outlives the delay")
 	}
 }
 
@@ -209,7 +261,7 @@ func TestGateHoldsWhileAsked(t *testing.T) {
 	s.pass(1, time.Hour)
 	refused := errors.New("no")
 	done := make(chan bool)
-	err := s.command(&holdOrder{Kind: api.OrderStopAfter}, func() error {
+	err := s.command(&Order{Kind: api.OrderStopAfter}, func() error {
 		go func() { done <- s.pass(2, time.Hour) }()
 		select {
 		case <-done:
