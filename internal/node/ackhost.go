@@ -5,18 +5,18 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/ackpath"
+	"trireme/internal/node/load"
 )
 
 // ackHost is what the commit path sees of this node.
-type ackHost struct{ n *Node }
+type ackHost struct {
+	*load.Load // times the way of a commit
+	n          *Node
+}
 
 func (h ackHost) Raft() ackpath.Raft { return h.n.cons }
 
 func (h ackHost) WhenRoom(f func()) { h.n.cons.WhenRoom(func() { h.n.engine.Do(f) }) }
-
-func (h ackHost) CarryBegins() { h.n.load.drop() }
-
-func (h ackHost) Proposing(m *raftlog.Meta, data []byte) { h.n.load.begin(m, data) }
 
 func (h ackHost) Leading() (ackpath.Leading, bool) {
 	s := h.n.lives.Status()
@@ -30,11 +30,10 @@ func (h ackHost) Leading() (ackpath.Leading, bool) {
 
 func (h ackHost) Committed(e ackpath.Entry) error {
 	n, m := h.n, e.Meta
-	n.load.committedEntry(m, e.Size, e.Body)
+	n.load.Committed(e.Index, m, e.Size, e.Body)
 	if m.Flags&raftlog.FlagUnfinished != 0 {
 		n.noteLarge(e.Index, m)
 	}
-	n.load.committing(e.Index, m)
 	if m.Flags&raftlog.FlagSpecial != 0 {
 		n.special.Store(true)
 		n.lives.NoteSpecial(e.Index)
@@ -44,8 +43,6 @@ func (h ackHost) Committed(e ackpath.Entry) error {
 	}
 	return nil
 }
-
-func (h ackHost) Acknowledged(m *raftlog.Meta) { h.n.load.acknowledged(m) }
 
 func (h ackHost) WhyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) string {
 	return h.n.whyUnmet(c, m, commit)

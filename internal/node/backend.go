@@ -151,6 +151,14 @@ func (n *Node) History(context.Context) ([]api.Event, error) {
 	return events, nil
 }
 
+// Load implements api.Backend.
+func (n *Node) Load() api.LoadView {
+	v := n.load.View(n.replayRate())
+	v.Node, v.Routers, v.CertificateEnd = n.id.Name, n.routing.Elsewhere.Count(), n.certs.Bundle().NotAfter()
+	v.Ports = n.routing.Told().Clients.Ports
+	return v
+}
+
 // Settings implements api.Backend.
 func (n *Node) Settings() *config.Cluster { return n.members.Current() }
 

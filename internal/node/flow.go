@@ -54,7 +54,7 @@ func (n *Node) updateLag(f *ha.Laggard) {
 	_, ready := n.control.ReadyLocked()
 	was, s := n.srv.lagging, n.lives.Status()
 	n.srv.laggingAt = now()
-	n.srv.lagging = f.Ask(now(), n.Settings().LagObjective(), n.load.bytes.Load(), uint64(n.srv.backlog.Bytes),
+	n.srv.lagging = f.Ask(now(), n.Settings().LagObjective(), n.load.Bytes(), uint64(n.srv.backlog.Bytes),
 		ready && m.Role == config.RoleVoter && s.Phase() == ha.PhaseNone)
 	n.srv.applyRate = f.Rate()
 	told := n.srv.lagging != was

@@ -10,7 +10,6 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
-	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 )
@@ -27,9 +26,6 @@ const (
 
 const (
 	governInterval = 2 * time.Second
-	// assumedLargeRate is how much of a large transaction a follower is taken to apply in a second before that was
-	// measured, in bytes: little, so that the first estimate is not too good.
-	assumedLargeRate = 16 << 20
 	// measuredFor is the least time that says how fast a large transaction is applied: looks are appliedInterval apart.
 	measuredFor = 5 * appliedInterval
 	// knownFrom is the least part of a statement's work from which the rest is estimated.
@@ -56,15 +52,8 @@ func (m *heavyMeter) take(at time.Duration, b ledger.Backlog) (left time.Duratio
 		}
 		m.applied, m.next, m.since = b.Applied, b.Next, at
 	}
-	first := heavyTime(m.next, m.rate)
-	return heavyTime(b.Heavy, m.rate) - min(at-m.since, first*9/10)
-}
-
-func heavyTime(h ledger.Heavy, rate float64) time.Duration {
-	if rate == 0 {
-		rate = assumedLargeRate
-	}
-	return h.DDL + secondsOf(float64(h.Bytes)/rate)
+	first := m.next.Time(m.rate)
+	return b.Heavy.Time(m.rate) - min(at-m.since, first*9/10)
 }
 
 // updateHeavy takes a look at what this follower has still to apply.
@@ -78,39 +67,23 @@ func (n *Node) updateHeavy(m *heavyMeter) {
 	n.srv.heavy, n.srv.largeRate = m.take(now(), n.srv.backlog), m.rate
 }
 
-// largeTrx is a transaction of several entries, of which a part is committed.
-type largeTrx struct {
-	gtid         string
-	bytes, total uint64        // so far; as its GTID event says, 0: not known
-	began        time.Duration // when its first piece was committed, since load.began
-}
-
-// newLarge reads how large a transaction will be, from its first piece.
-func newLarge(at time.Duration, size int, events []byte) *largeTrx {
-	x := &largeTrx{bytes: uint64(size), began: at}
-	if ev, err := binlog.FirstGTID(events); err == nil {
-		x.gtid, x.total = ev.GTID.String(), ev.TransactionLength
-	}
-	return x
-}
-
 // noteLarge tells of a transaction that has begun to be committed, if it is as large as transaction_warn: on its
 // leader, while that serves. Entries that a restarted daemon reads again belong to a dead incarnation.
 func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
-	x := n.load.large.Load()
-	if x == nil || m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
+	if m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
 		return
 	}
+	x := n.load.Large(n.replayRate())
 	warn, l := uint64(n.Settings().TransactionWarn), n.lives.Life()
-	if l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.total < warn {
+	if x == nil || l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.Total < warn {
 		return
 	}
-	n.load.warned.Add(1)
-	took := heavyTime(ledger.Heavy{Bytes: int64(x.total)}, n.replayRate())
+	n.load.CountWarned()
 	text := fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a "+
-		"failover until then takes as much longer", x.gtid, sizeText(x.total), config.Bytes(warn), roughly(took))
+		"failover until then takes as much longer", x.GTID, sizeText(x.Total), config.Bytes(warn),
+		roughly(secondsOf(x.ReplayS)))
 	e := n.event(eventLarge, index, text)
-	e.GTIDs = x.gtid
+	e.GTIDs = x.GTID
 	n.task(func(context.Context) { // the apply goroutine does not wait for a file
 		n.log.Warn(text, "index", index)
 		n.history.add(e)
@@ -137,7 +110,7 @@ func (n *Node) heavyLocked() (out []api.HeavyView) {
 	if s := n.lives.Status(); s.Phase() != ha.PhaseOpen {
 		return nil
 	}
-	if v := n.load.largeView(n.replayRate()); v != nil {
+	if v := n.load.Large(n.replayRate()); v != nil {
 		h := api.HeavyView{Kind: api.HeavyTransaction, Text: v.GTID, Bytes: max(v.Total, v.Bytes), AgeSeconds: v.AgeS,
 			ReplaySeconds: v.ReplayS}
 		h.Done = float64(v.Bytes) / float64(h.Bytes)
@@ -207,7 +180,7 @@ func (n *Node) countRefused(ctx context.Context, l *lifecycle.Life, refuse confi
 	if err != nil || more == 0 {
 		return
 	}
-	n.load.refused.Add(more)
+	n.load.CountRefused(more)
 	text := fmt.Sprintf("mysqld refused a statement (error 1197): its transaction is larger than transaction_refuse = %v",
 		refuse)
 	if more > 1 {

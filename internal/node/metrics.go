@@ -145,7 +145,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		func(*consensus.Status) float64 {
 			return float64(n.certs.Bundle().NotAfter().Unix())
 		})
-	n.load.register(r)
+	r.MustRegister(&n.load)
 	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, viewCollector{n})
 	return r
 }

@@ -34,6 +34,7 @@ import (
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/links"
+	"trireme/internal/node/load"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -102,7 +103,7 @@ type Node struct {
 	turns    atomic.Uint64 // of the loop
 	special  atomic.Bool   // something other than rows was committed since recordEvents last looked
 	warnings warnings
-	load     load
+	load     load.Load
 
 	mu           sync.Mutex
 	keyWarnings  []string

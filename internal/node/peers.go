@@ -47,7 +47,7 @@ func (n *Node) startEngine() error {
 	if n.id.Bootstrap && last == 0 {
 		boot = []raft.Peer{{ID: n.id.ID}}
 	}
-	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Loop: n.engine, Storage: &timedLog{Log: n.rlog, load: &n.load},
+	n.cons, err = consensus.Start(consensus.Config{ID: n.id.ID, Loop: n.engine, Storage: n.load.TimedLog(n.rlog),
 		Send: n.tr.Send, Applied: n.led.Index(),
 		TickInterval: tick, ElectionTicks: int(n.cfg.Raft.ElectionTimeout() / tick), HeartbeatTicks: 1,
 		MaxUncommittedBytes: uint64(n.cfg.Raft.MaxInflight), CampaignDelay: n.leadership.CampaignDelay,

@@ -101,7 +101,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.delay = delay.New(id, n.led, delayHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
-	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{n})
+	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{&n.load, n})
 	n.control = controlloop.New(controlloop.Parts{ID: id, Mu: &n.mu, Time: realTime, Lives: n.lives, Leadership: n.leadership,
 		Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
 	n.addresses = addresses.New(cfg.VIP, id, n.lives, addressesHost{host{n}}, n.log)
@@ -339,7 +339,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 }
 
 func (n *Node) startParts() error {
-	n.load.began = time.Now()
+	n.load.Start()
 	err := n.startEngine()
 	if err != nil {
 		return err

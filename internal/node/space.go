@@ -77,8 +77,7 @@ func awaitSpace(ctx context.Context, dir string, need uint64, log *slog.Logger) 
 // watchSpace notes whether a disk of this node is nearly full: then another node should lead, as long as there is time
 // to move leadership by plan.
 func (n *Node) watchSpace(context.Context) {
-	disks := n.disks()
-	n.load.disks.Store(&disks)
+	n.load.SetDisks(n.disks())
 	n.mu.Lock()
 	before := n.fullDir
 	n.mu.Unlock()

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"time"
 
 	"trireme/internal/mysql/binlog"
@@ -14,6 +15,12 @@ type Heavy struct {
 
 // Plus is both.
 func (h Heavy) Plus(o Heavy) Heavy { return Heavy{h.Bytes + o.Bytes, h.DDL + o.DDL} }
+
+// Time is about how long a follower applies it. rate is what it applies of large transactions, in bytes per second; 0:
+// that was not measured, and is taken to be little, so that the first estimate is not too good.
+func (h Heavy) Time(rate float64) time.Duration {
+	return h.DDL + time.Duration(float64(h.Bytes)/cmp.Or(rate, 16<<20)*float64(time.Second))
+}
 
 // maxStatement bounds what is believed of a statement: a session that sets `timestamp` makes the server reckon from
 // there.

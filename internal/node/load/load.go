@@ -1,6 +1,10 @@
-package node
+// Package load is what a member measures of its own load: what is committed, how long a sample of its commits spends in
+// each stage, how long the raft log's writes take, and what its router and its disks hold. GET /load and /metrics show
+// it.
+package load
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,22 +14,16 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/api"
+	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 )
 
-// Pace of the stopwatch.
-const (
-	// between the beginnings of two samples: what is measured costs nothing that shows
-	watchInterval = 5 * time.Millisecond
-	watchPatience = time.Minute // a sample that is not acknowledged by then is given up for a new one
-)
-
-// load is what this node counts of its work. Counting is a few additions per entry; only of a sample of entries times
-// are taken.
-type load struct {
-	began               time.Time // of the daemon's life
+// Load is what this member counts of its work. Counting is a few additions per entry; only of a sample of entries times
+// are taken. The zero value is ready, but for Start.
+type Load struct {
+	began               time.Time // see Start
 	transactions, bytes atomic.Uint64
 	stages              [4]histogram             // by api.Stages
 	total               histogram                // of the same samples
@@ -35,6 +33,31 @@ type load struct {
 	warned, refused atomic.Uint64
 	disks           atomic.Pointer[[]api.DiskView]
 	watch           stopwatch
+}
+
+// Start is called before the member begins to work: ages count from here.
+func (l *Load) Start() { l.began = time.Now() }
+
+// SetDisks takes how full the disks are.
+func (l *Load) SetDisks(d []api.DiskView) { l.disks.Store(&d) }
+
+// CountWarned counts a transaction of transaction_warn bytes; CountRefused counts statements beyond transaction_refuse.
+func (l *Load) CountWarned()               { l.warned.Add(1) }
+func (l *Load) CountRefused(number uint64) { l.refused.Add(number) }
+
+// Bytes is the size of the log entries of all transactions that this member saw committed.
+func (l *Load) Bytes() uint64 { return l.bytes.Load() }
+
+// View is what GET /load shows of all this. rate is what a follower applies of a large transaction, in bytes per
+// second; 0: not known.
+func (l *Load) View(rate float64) api.LoadView {
+	v := api.LoadView{AgeS: time.Since(l.began).Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
+		Commits: map[string]api.Histogram{api.StageTotal: l.total.view()}, LogWrites: l.writes.view(),
+		Large: l.Large(rate), Disks: *cmp.Or(l.disks.Load(), new([]api.DiskView))}
+	for i, stage := range api.Stages {
+		v.Commits[stage] = l.stages[i].view()
+	}
+	return v
 }
 
 // histogram counts durations; it may be used from many goroutines.
@@ -58,11 +81,67 @@ func (h *histogram) view() api.Histogram {
 	return v
 }
 
+// Committed counts an entry that was committed, with its meta of size bytes in all.
+func (l *Load) Committed(index uint64, m *raftlog.Meta, size int, events []byte) {
+	l.committing(index, m)
+	if m.Kind == raftlog.Barrier {
+		l.large.Store(nil) // what another incarnation had not finished never happened
+	}
+	if m.Kind != raftlog.Trx {
+		return
+	}
+	var n uint64
+	for _, r := range m.GTIDs {
+		n += uint64(r.Last - r.First + 1)
+	}
+	l.transactions.Add(n)
+	l.bytes.Add(uint64(size))
+	x := l.large.Load()
+	switch {
+	case m.Flags&raftlog.FlagUnfinished == 0:
+		l.large.Store(nil)
+	case m.Flags&raftlog.FlagContinues == 0:
+		x = &largeTrx{bytes: uint64(size), began: time.Since(l.began)}
+		if ev, err := binlog.FirstGTID(events); err == nil {
+			x.gtid, x.total = ev.GTID.String(), ev.TransactionLength
+		}
+		l.large.Store(x)
+	case x != nil:
+		more := *x
+		more.bytes += uint64(size)
+		l.large.Store(&more)
+	}
+}
+
+// largeTrx is a transaction of several entries, of which a part is committed.
+type largeTrx struct {
+	gtid         string
+	bytes, total uint64        // so far; as its GTID event says, 0: not known
+	began        time.Duration // when its first piece was committed, since Load.began
+}
+
+// Large is the transaction under way, nil without one; rate as for View.
+func (l *Load) Large(rate float64) *api.LargeView {
+	x := l.large.Load()
+	if x == nil {
+		return nil
+	}
+	return &api.LargeView{GTID: x.gtid, Bytes: x.bytes, Total: x.total, AgeS: (time.Since(l.began) - x.began).Seconds(),
+		ReplayS: ledger.Heavy{Bytes: int64(max(x.bytes, x.total))}.Time(rate).Seconds()}
+}
+
+// Pace of the stopwatch.
+const (
+	// between the beginnings of two samples: what is measured costs nothing that shows
+	watchInterval = 5 * time.Millisecond
+	watchPatience = time.Minute // a sample that is not acknowledged by then is given up for a new one
+)
+
 // stopwatch follows one entry at a time from mysqld to its acknowledgement. While there is no entry to
 // follow, only busy is read.
 type stopwatch struct {
 	busy atomic.Bool
-	last atomic.Int64 // when the last sample began, since load.began
+	last atomic.Int64 // when the last sample began, since Load.began
 
 	mu          sync.Mutex
 	node        uint16
@@ -84,47 +163,9 @@ type written struct {
 // maxWrites bounds what a sample waits for: after so many writes its own is not looked for any more.
 const maxWrites = 256
 
-// committedEntry counts an entry that was committed, with its meta of size bytes in all.
-func (l *load) committedEntry(m *raftlog.Meta, size int, events []byte) {
-	if m.Kind == raftlog.Barrier {
-		l.large.Store(nil) // what another incarnation had not finished never happened
-	}
-	if m.Kind != raftlog.Trx {
-		return
-	}
-	var n uint64
-	for _, r := range m.GTIDs {
-		n += uint64(r.Last - r.First + 1)
-	}
-	l.transactions.Add(n)
-	l.bytes.Add(uint64(size))
-	x := l.large.Load()
-	switch {
-	case m.Flags&raftlog.FlagUnfinished == 0:
-		l.large.Store(nil)
-	case m.Flags&raftlog.FlagContinues == 0:
-		l.large.Store(newLarge(time.Since(l.began), size, events))
-	case x != nil:
-		more := *x
-		more.bytes += uint64(size)
-		l.large.Store(&more)
-	}
-}
-
-// largeView is the transaction under way, nil without one. rate is what a follower applies of one, in bytes per
-// second; 0: not known.
-func (l *load) largeView(rate float64) *api.LargeView {
-	x := l.large.Load()
-	if x == nil {
-		return nil
-	}
-	return &api.LargeView{GTID: x.gtid, Bytes: x.bytes, Total: x.total, AgeS: (time.Since(l.began) - x.began).Seconds(),
-		ReplayS: heavyTime(ledger.Heavy{Bytes: int64(max(x.bytes, x.total))}, rate).Seconds()}
-}
-
-// begin takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with a
-// transaction says when mysqld stamped it, and only one that ends with one is acknowledged.
-func (l *load) begin(m *raftlog.Meta, data []byte) {
+// Proposing takes an entry that was read from mysqld for a sample, if none is under way. Only an entry that begins with
+// a transaction says when mysqld stamped it, and only one that ends with one is acknowledged.
+func (l *Load) Proposing(m *raftlog.Meta, data []byte) {
 	w := &l.watch
 	at := time.Since(l.began)
 	since := at - time.Duration(w.last.Load())
@@ -150,15 +191,15 @@ func (l *load) begin(m *raftlog.Meta, data []byte) {
 	w.busy.Store(true)
 }
 
-// drop gives up a sample: the life of mysqld, or the term, that it belongs to is over.
-func (l *load) drop() {
+// CarryBegins gives up a sample: the life of mysqld, or the term, that it belongs to is over.
+func (l *Load) CarryBegins() {
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()
 	l.watch.busy.Store(false)
 }
 
 // wrote notes that this node's log is durable up to an entry.
-func (l *load) wrote(durable uint64, took time.Duration) {
+func (l *Load) wrote(durable uint64, took time.Duration) {
 	l.writes.add(took)
 	w := &l.watch
 	if !w.busy.Load() {
@@ -173,7 +214,7 @@ func (l *load) wrote(durable uint64, took time.Duration) {
 
 // committing notes that an entry is committed. Where it stands in the log, and so which write was its own, is known
 // only now.
-func (l *load) committing(index uint64, m *raftlog.Meta) {
+func (l *Load) committing(index uint64, m *raftlog.Meta) {
 	w := &l.watch
 	if !w.busy.Load() {
 		return
@@ -192,9 +233,9 @@ func (l *load) committing(index uint64, m *raftlog.Meta) {
 	}
 }
 
-// acknowledged notes that mysqld was told to go on up to the end of m: the sample is complete if it was committed by
+// Acknowledged notes that mysqld was told to go on up to the end of m: the sample is complete if it was committed by
 // then.
-func (l *load) acknowledged(m *raftlog.Meta) {
+func (l *Load) Acknowledged(m *raftlog.Meta) {
 	w := &l.watch
 	if !w.busy.Load() {
 		return
@@ -214,10 +255,12 @@ func (l *load) acknowledged(m *raftlog.Meta) {
 	w.busy.Store(false)
 }
 
-// timedLog is the raft log as consensus uses it, with the time that its durable writes take.
+// TimedLog is the raft log as consensus uses it; the time that its durable writes take is counted.
+func (l *Load) TimedLog(log *raftlog.Log) consensus.Storage { return &timedLog{Log: log, load: l} }
+
 type timedLog struct {
 	*raftlog.Log
-	load  *load
+	load  *Load
 	began time.Time // of the first Append since the last Sync
 }
 
@@ -238,34 +281,6 @@ func (t *timedLog) Sync() error {
 	}
 	return err
 }
-
-// Load implements api.Backend.
-func (n *Node) Load() api.LoadView {
-	l := &n.load
-	age := time.Since(l.began)
-	v := api.LoadView{Node: n.id.Name, AgeS: age.Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
-		Commits: map[string]api.Histogram{api.StageTotal: l.total.view()}, LogWrites: l.writes.view()}
-	for i, stage := range api.Stages {
-		v.Commits[stage] = l.stages[i].view()
-	}
-	n.mu.Lock()
-	v.Ports = n.routing.Told().Clients.Ports
-	n.mu.Unlock()
-	v.Routers, v.CertificateEnd = n.routing.Elsewhere.Count(), n.certs.Bundle().NotAfter()
-	v.Large = l.largeView(n.replayRate())
-	if d := l.disks.Load(); d != nil {
-		v.Disks = *d
-	}
-	return v
-}
-
-// register shows the counters at /metrics.
-func (l *load) register(r *prometheus.Registry) {
-	r.MustRegister(loadCollector{l})
-}
-
-// loadCollector reads the counters when they are asked for.
-type loadCollector struct{ l *load }
 
 var (
 	stageDesc = prometheus.NewDesc("trireme_commit_stage_seconds",
@@ -290,7 +305,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
+func (l *Load) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, largeDesc, warnedDesc,
 		refusedDesc, diskFreeDesc, diskTotalDesc} {
 		out <- d
@@ -298,26 +313,21 @@ func (c loadCollector) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c loadCollector) Collect(out chan<- prometheus.Metric) {
+func (l *Load) Collect(out chan<- prometheus.Metric) {
 	for i, stage := range api.Stages {
-		out <- c.l.stages[i].metric(stageDesc, stage)
+		out <- l.stages[i].metric(stageDesc, stage)
 	}
-	out <- c.l.total.metric(totalDesc)
-	out <- c.l.writes.metric(writeDesc)
-	out <- prometheus.MustNewConstMetric(trxDesc, prometheus.CounterValue, float64(c.l.transactions.Load()))
-	out <- prometheus.MustNewConstMetric(trxBytesDesc, prometheus.CounterValue, float64(c.l.bytes.Load()))
-	large := uint64(0)
-	if x := c.l.large.Load(); x != nil {
-		large = max(x.bytes, x.total)
-	}
-	out <- prometheus.MustNewConstMetric(largeDesc, prometheus.GaugeValue, float64(large))
-	out <- prometheus.MustNewConstMetric(warnedDesc, prometheus.CounterValue, float64(c.l.warned.Load()))
-	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(c.l.refused.Load()))
-	if d := c.l.disks.Load(); d != nil {
-		for _, x := range *d {
-			out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
-			out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
-		}
+	out <- l.total.metric(totalDesc)
+	out <- l.writes.metric(writeDesc)
+	out <- prometheus.MustNewConstMetric(trxDesc, prometheus.CounterValue, float64(l.transactions.Load()))
+	out <- prometheus.MustNewConstMetric(trxBytesDesc, prometheus.CounterValue, float64(l.bytes.Load()))
+	x := cmp.Or(l.large.Load(), new(largeTrx))
+	out <- prometheus.MustNewConstMetric(largeDesc, prometheus.GaugeValue, float64(max(x.bytes, x.total)))
+	out <- prometheus.MustNewConstMetric(warnedDesc, prometheus.CounterValue, float64(l.warned.Load()))
+	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
+	for _, x := range *cmp.Or(l.disks.Load(), new([]api.DiskView)) {
+		out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
+		out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
 	}
 }
 
