@@ -247,8 +247,9 @@ func (d *Delay) refusedLocked(at gtid.GTID) error {
 		return api.Errorf(api.KindConflict, "mysqld of %s has %s already", d.id.Name, at).
 			With("what it did can be undone from a backup only: trireme restore")
 	case !committed.Contains(at):
-		return api.Errorf(api.KindNotFound, "%s is not in the log as %s knows it", at, d.id.Name).With("look for it with "+
-			"`trireme log dump`; `trireme delay %s --hold` makes sure that nothing is applied meanwhile", d.id.Name)
+		return api.Errorf(api.KindNotFound, "%s is not in the log as %s knows it", at, d.id.Name).
+			With("look for it with `trireme log dump`; `trireme delay %s --hold` makes sure that nothing is "+
+				"applied meanwhile", d.id.Name)
 	}
 	return nil
 }
@@ -335,11 +336,10 @@ func (d *Delay) View(executed gtid.Set, lacks ledger.Backlog) *api.DelayView {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v := &api.DelayView{Seconds: d.delay.Seconds(), CaughtUp: executed.ContainsSet(d.handed)}
+	v, o := &api.DelayView{Seconds: d.delay.Seconds(), CaughtUp: executed.ContainsSet(d.handed)}, d.host.Order()
 	if !lacks.Since.IsZero() {
 		v.BehindSeconds, v.BehindBytes = time.Since(lacks.Committed).Seconds(), uint64(lacks.Bytes)
 	}
-	o := d.host.Order()
 	if o != nil {
 		v.Order, v.GTID = o.Kind, o.GTID
 	}
