@@ -51,7 +51,7 @@ func (h ackHost) WhyUnmet(c ha.CommitRule, m consensus.Matches, commit uint64) s
 func (h ackHost) RuleChanged(kind string, term, commit uint64, text string) {
 	n := h.n
 	n.log.Warn(text, "term", term, "index", commit)
-	n.history.add(n.event(kind, commit, text))
+	n.history.Add(n.history.Event(kind, commit, text))
 	n.gossip.Publish()
 }
 

@@ -33,7 +33,7 @@ func (n *Node) answers() []api.Answer {
 	return []api.Answer{
 		api.Switchover.By(n.Switchover), api.Failover.By(n.leadership.Failover), api.Pause.By(n.members.Pause),
 		api.Resume.By(n.members.Resume), api.Reinit.By(n.seeding.Reinit), api.Delay.By(n.delay.Order),
-		api.NoteBackup.By(n.gossip.NoteBackup(n.history.add, n.event)), api.ChangeConfig.By(n.members.ChangeConfig),
+		api.NoteBackup.By(n.gossip.NoteBackup(n.history.Add, n.history.Event)), api.ChangeConfig.By(n.members.ChangeConfig),
 		api.RollbackConfig.By(n.members.RollbackConfig), api.NewToken.By(n.certs.NewToken),
 		api.RemoveToken.By(n.certs.RemoveToken), api.Revoke.By(n.certs.Revoke), api.ChangeCA.By(n.certs.ChangeCA),
 		api.ReplacePassword.By(n.certs.ReplacePassword), api.NewJoinToken.By(n.members.NewJoinToken),
@@ -99,7 +99,7 @@ func (n *Node) Self(context.Context) api.MemberView {
 func (n *Node) View(context.Context) api.ClusterView {
 	now := n.viewForPeople()
 	forecast, zones := n.forecast(now), n.zoneViews(now)
-	backup := n.gossip.Backup(n.history.all())
+	backup := n.gossip.Backup(n.history.All())
 	st, c := n.cons.Status(), n.Settings()
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,9 +146,7 @@ func (n *Node) viewForPeople() ha.View {
 
 // History implements api.Backend.
 func (n *Node) History(context.Context) ([]api.Event, error) {
-	events := n.history.all()
-	explainRollbacks(events)
-	return events, nil
+	return n.history.Explained(), nil
 }
 
 // Load implements api.Backend.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -17,8 +18,8 @@ func TestBackupIsKnown(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	view := func() *api.BackupView { return n.gossip.Backup(n.history.all()) }
-	note := n.gossip.NoteBackup(n.history.add, n.event)
+	view := func() *api.BackupView { return n.gossip.Backup(n.history.All()) }
+	note := n.gossip.NoteBackup(n.history.Add, n.history.Event)
 	if v := view(); v != nil {
 		t.Fatalf("before any: %+v", v)
 	}
@@ -50,12 +51,14 @@ func TestBackupIsKnown(t *testing.T) {
 	if v := view(); v.Archive.Place != "/c" {
 		t.Errorf("of a peer that has gone: %+v", v.Archive)
 	}
-	n.history.save()
-	again := openHistory(strings.TrimSuffix(n.history.path, "/history.jsonl"), n.log)
-	if c := api.BackupOf(again.all(), nil, at).Copy; c == nil || c.Name != "c2" || c.Bytes != 3<<20 {
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	n.history.Keep(stopped)
+	again := newTestNode(t, func(d *testDir) { d.cfg.Dir = n.cfg.Dir }).history
+	if c := api.BackupOf(again.All(), nil, at).Copy; c == nil || c.Name != "c2" || c.Bytes != 3<<20 {
 		t.Errorf("after a restart: %+v", c)
 	}
-	n.history.add(api.Event{Kind: api.EventBackup, Time: at.Add(time.Minute)})
+	n.history.Add(api.Event{Kind: api.EventBackup, Time: at.Add(time.Minute)})
 	if c := view().Copy; !c.Made.Equal(at.Add(time.Minute)) {
 		t.Errorf("passed on by an older daemon: %+v", c)
 	}
@@ -67,28 +70,6 @@ func TestBackupIsKnown(t *testing.T) {
 		if _, err := note(t.Context(), r); api.KindOf(err) != api.KindInvalid {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestCopiesAreKept: what else happens does not push the newest copy out of the history.
-func TestCopiesAreKept(t *testing.T) {
-	n := listener(t)
-	h := openHistory(t.TempDir(), n.log)
-	for i := range maxCopies + 5 {
-		made := time.Unix(int64(i), 0)
-		h.add(api.Event{Kind: api.EventBackup, Time: made, Backup: &api.BackupCopy{Made: made}})
-	}
-	for i := range maxOthers + 1 {
-		h.add(api.Event{Kind: "fence", Time: time.Unix(1e6, int64(i))})
-	}
-	copies := 0
-	for _, e := range h.all() {
-		if e.Kind == api.EventBackup {
-			copies++
-		}
-	}
-	if c := api.BackupOf(h.all(), nil, time.Now()).Copy; c == nil || c.Made.Unix() != maxCopies+4 || copies != maxCopies {
-		t.Errorf("%d copies, the newest %+v", copies, c)
 	}
 }
 

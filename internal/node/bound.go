@@ -63,7 +63,7 @@ func (n *Node) noteGivenUp(names, why string, index uint64) {
 	n.purging.givenUp = names
 	n.log.Warn("the log has come to its bound: data nodes that are away are given up and will be seeded", "nodes", names,
 		"bound", why)
-	n.history.add(n.event("purge", index,
+	n.history.Add(n.history.Event("purge", index,
 		fmt.Sprintf("%s: %s will be seeded on return: the log does not go back as far as its data any more", why, names)))
 }
 

@@ -51,7 +51,7 @@ func (h certHost) Leads() (certs.MySQL, uint64) {
 }
 
 func (h certHost) RecordAt(kind string, index uint64, text string) {
-	h.n.history.add(h.n.event(kind, index, text))
+	h.n.history.Add(h.n.history.Event(kind, index, text))
 }
 
 func (h certHost) ShutOut(why string) {

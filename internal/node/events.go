@@ -25,7 +25,7 @@ func (n *Node) startEvents(ctx context.Context, l *lifecycle.Life) {
 	}
 	if err != nil && ctx.Err() == nil {
 		n.log.Error("scheduled events do not run", "err", err)
-		n.history.add(n.event("events", 0, "scheduled events do not run: "+err.Error()))
+		n.history.Record("events", "", "scheduled events do not run: "+err.Error())
 		return
 	}
 	n.special.Store(true)

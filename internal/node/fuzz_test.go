@@ -2,7 +2,6 @@ package node
 
 import (
 	"encoding/json"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -117,51 +116,6 @@ func sameJSON(t *testing.T, a, b any) bool {
 		t.Fatal(err)
 	}
 	return string(x) == string(y)
-}
-
-// FuzzHistory reads any history.jsonl, and what a peer sends for events: bounds hold, and nodes that know the same know
-// that they do.
-func FuzzHistory(f *testing.F) {
-	f.Add(golden(f, "history.jsonl"))
-	f.Add([]byte("{}\n{\"to\":\"x\"}\nnull\n"))
-	f.Add([]byte(`{"time":"9999-12-31T23:59:59Z","message":"` + strings.Repeat("m", maxEventBytes+10) + `"}`))
-	dir := scratch(f)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		heap.Within(t, 64<<10+4096*len(b), func() {
-			put(t, dir, "history.jsonl", b)
-			h := openHistory(dir, slog.New(slog.DiscardHandler))
-			events := h.all()
-			if len(events) > maxChanges+maxOthers+maxWriters || len(events) != len(h.ids) {
-				t.Fatalf("%d events, %d ids", len(events), len(h.ids))
-			}
-			for _, e := range events {
-				if !sized(e) {
-					t.Fatalf("an event of %d bytes of text is kept", len(e.Message))
-				}
-			}
-			h.save()
-			if again := openHistory(dir, h.log); again.sum() != h.sum() {
-				t.Fatalf("%d events became %d", len(events), len(again.all()))
-			}
-			// Another node fetches them.
-			other := &history{changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
-			for range (maxChanges+maxOthers+maxWriters)/historyBatch + 1 {
-				var list []api.Event
-				sent, err := json.Marshal(h.lacking(other.known()))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := json.Unmarshal(sent, &list); err != nil {
-					t.Fatal(err)
-				}
-				other.merge(list)
-			}
-			if other.sum() != h.sum() {
-				t.Fatalf("%d events, fetched %d", len(events), len(other.all()))
-			}
-			h.lacking(b) // whatever a peer says that it knows
-		})
-	})
 }
 
 // FuzzStatus takes any status from a peer.

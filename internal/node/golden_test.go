@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/history"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
@@ -82,6 +84,10 @@ func goldenEvents() []api.Event {
 	}
 }
 
+func goldenHistory(dir string) *history.History {
+	return history.New(dir, config.Identity{}, nil, nil, slog.New(slog.DiscardHandler))
+}
+
 func goldenStatus() gossip.Status {
 	lag, bytes := 0.5, uint64(7)
 	return gossip.Status{Leader: 2, OpenTerm: 5, Ready: true, Rate: 10, Epoch: "6/5", Routed: 5, History: 99, Settings: 3,
@@ -108,9 +114,13 @@ func TestGoldenWritten(t *testing.T) {
 		}
 		return b
 	}
-	h := openHistory(dir, slog.New(slog.DiscardHandler))
-	h.merge(goldenEvents())
-	h.save()
+	h := goldenHistory(dir)
+	for _, e := range goldenEvents() {
+		h.Add(e)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	h.Keep(stopped)
 	st, err := json.Marshal(goldenStatus())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +232,7 @@ func TestGoldenRead(t *testing.T) {
 				}
 			}
 			place("history.jsonl", "history.jsonl")
-			if got := openHistory(dir, slog.New(slog.DiscardHandler)).all(); !reflect.DeepEqual(got, goldenEvents()) {
+			if got := goldenHistory(dir).All(); !reflect.DeepEqual(got, goldenEvents()) {
 				t.Errorf("history.jsonl: %+v", got)
 			}
 			b, err := os.ReadFile(filepath.Join(version, "status.json"))

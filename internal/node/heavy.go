@@ -11,18 +11,13 @@ import (
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/mysqld"
+	"trireme/internal/node/history"
 	"trireme/internal/node/lifecycle"
 )
 
 // How one writer delays all others: every follower applies a transaction of many log entries, or DDL, in one piece
 // after its commit, and a failover waits for it. The leader reports both while they are under way. Followers report
 // how much of both they have still to apply.
-
-// Kinds of events.
-const (
-	eventLarge   = "large-transaction"
-	eventRefused = "refused"
-)
 
 const (
 	governInterval = 2 * time.Second
@@ -82,11 +77,11 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	text := fmt.Sprintf("transaction %s has %s (transaction_warn is %v): a follower will apply it for about %v, and a "+
 		"failover until then takes as much longer", x.GTID, sizeText(x.Total), config.Bytes(warn),
 		roughly(secondsOf(x.ReplayS)))
-	e := n.event(eventLarge, index, text)
+	e := n.history.Event(history.EventLarge, index, text)
 	e.GTIDs = x.GTID
 	n.task(func(context.Context) { // the apply goroutine does not wait for a file
 		n.log.Warn(text, "index", index)
-		n.history.add(e)
+		n.history.Add(e)
 	})
 }
 
@@ -189,7 +184,7 @@ func (n *Node) countRefused(ctx context.Context, l *lifecycle.Life, refuse confi
 				more, refuse)
 	}
 	n.log.Warn(text)
-	n.history.add(n.event(eventRefused, 0, text))
+	n.history.Record(history.EventRefused, "", text)
 }
 
 // sizeText is a size for people.

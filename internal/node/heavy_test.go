@@ -9,6 +9,7 @@ import (
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/binlog"
 	"trireme/internal/mysql/mysqld"
+	"trireme/internal/node/history"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -72,8 +73,8 @@ func TestLargeTransactionIsToldOnce(t *testing.T) {
 	n.load.Committed(9, &m, 100, binlog.AppendEvent(nil, binlog.Header{Type: binlog.TypeGTID}, body))
 	told := func() (count int) {
 		n.tasks.Wait()
-		for _, e := range n.history.all() {
-			if e.Kind == eventLarge {
+		for _, e := range n.history.All() {
+			if e.Kind == history.EventLarge {
 				count++
 			}
 		}

@@ -25,11 +25,7 @@ func (h host) Request(ctx context.Context, member uint64, kind uint8, body []byt
 }
 
 // Record adds an event of this node to the history; by is who asked for it, empty: the node itself.
-func (h host) Record(kind, by, text string) {
-	e := h.n.event(kind, 0, text)
-	e.By = shorten(by)
-	h.n.history.add(e)
-}
+func (h host) Record(kind, by, text string) { h.n.history.Record(kind, by, text) }
 
 func (h host) Publish() { h.n.Publish() }
 

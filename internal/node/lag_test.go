@@ -20,3 +20,17 @@ func TestLagCounts(t *testing.T) {
 		t.Error(lag, bytes)
 	}
 }
+
+func TestRateMeter(t *testing.T) {
+	var m rateMeter
+	if r := m.take(time.Second, 100, 200); r != 0 {
+		t.Errorf("a short backlog is measured: %v", r)
+	}
+	m.take(2*time.Second, 100, 10_000)
+	if r := m.take(3*time.Second, 600, 10_000); r != 500 {
+		t.Errorf("%v, want 500 entries per second", r)
+	}
+	if r := m.take(4*time.Second, 9_999, 10_000); r != 500 {
+		t.Errorf("the end of the backlog is measured: %v", r)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"trireme/internal/core/dump"
 	"trireme/internal/core/ha"
 	"trireme/internal/node/controlloop"
+	"trireme/internal/node/history"
 	"trireme/internal/node/lifecycle"
 )
 
@@ -77,8 +78,19 @@ func (h loopHost) Judged(ctx context.Context, l *lifecycle.Life, v controlloop.V
 
 func (h loopHost) Seed(ctx context.Context) { h.n.seeding.Seed(ctx) }
 
+// Promote makes this node's mysqld the one that takes writes in term, and tells of it.
 func (h loopHost) Promote(ctx context.Context, leader *lifecycle.Leader, l *lifecycle.Life, term uint64) {
-	h.n.promote(ctx, leader, l, term)
+	n := h.n
+	t := n.history.Begin(history.Takeover{Term: term, Incarnation: l.Incarnation, Before: n.led.NewestBarrier(),
+		Elected: n.control.Soft().LeaderSince, Forced: n.leadership.Forced(term)})
+	applied, err := leader.Promote(ctx)
+	if err != nil {
+		return
+	}
+	t.Opened(applied)
+	n.addresses.UpdateSoon()
+	n.task(func(ctx context.Context) { n.history.Report(ctx, t) })
+	n.startEvents(ctx, l)
 }
 
 func (h loopHost) Fencing(string) {
@@ -94,9 +106,9 @@ func (h loopHost) Fenced(reason string, f lifecycle.Fenced) {
 	if f.Outcome != "" {
 		text += ": " + f.Outcome
 	}
-	e := n.event("fence", 0, text)
+	e := n.history.Event("fence", 0, text)
 	e.Term, e.Drained = f.Term, f.Drained
-	n.history.add(e)
+	n.history.Add(e)
 }
 
 func (h loopHost) Restart(reason string) { h.n.restartServer(reason) }

@@ -31,6 +31,7 @@ import (
 	"trireme/internal/node/controlloop"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/history"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/links"
@@ -60,7 +61,7 @@ type Node struct {
 	log     *slog.Logger // says which node
 	base    *slog.Logger // for the parts that say it themselves
 	local   *localFile
-	history *history
+	history *history.History
 	version string
 	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)
 
@@ -112,10 +113,9 @@ type Node struct {
 	srv       serverSlot
 	stateName string
 	why       string
-	started   time.Duration // when this node was opened; never changed
-	fullDir   string        // not empty: a disk is full, or nearly: that of this folder
-	bound     string        // not empty: the raft log should take no more, and why
-	pinned    string        // not empty: who keeps the raft log from being purged
+	fullDir   string // not empty: a disk is full, or nearly: that of this folder
+	bound     string // not empty: the raft log should take no more, and why
+	pinned    string // not empty: who keeps the raft log from being purged
 
 	twins []twin // the newest last
 

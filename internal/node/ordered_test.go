@@ -11,9 +11,9 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
-	"trireme/internal/core/ledger"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/history"
 )
 
 // TestOrdersNameWhoGaveThem: the history says who ordered a step of a change of the CA, and not from where; what a node
@@ -30,9 +30,9 @@ func TestOrdersNameWhoGaveThem(t *testing.T) {
 	if _, err := n.certs.ChangeCA(ctx, api.CARequest{Step: api.CAAbort}); err != nil {
 		t.Fatal(err)
 	}
-	n.history.add(n.askedEvent(t.Context(), "reinit", 0, "by itself"))
+	n.history.Record("reinit", api.WhoAsked(t.Context()), "by itself")
 	by := map[string]string{}
-	for _, e := range n.history.all() {
+	for _, e := range n.history.All() {
 		by[e.Kind] = e.By
 	}
 	if by[certs.EventCA] != "token night (admin)" || by["reinit"] != "" {
@@ -59,7 +59,7 @@ func TestDelayNamesWhoOrderedIt(t *testing.T) {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
-	all := n.history.all()
+	all := n.history.All()
 	if len(all) != 2 || !strings.HasPrefix(all[0].Message, "db1 applies nothing more") ||
 		!strings.HasPrefix(all[1].Message, "db2 applies what is committed") {
 		t.Fatalf("%+v", all)
@@ -91,10 +91,8 @@ func TestSwitchoverNamesWhoOrderedIt(t *testing.T) {
 	}
 	n.gossip.Peers()[2] = p
 	n.routing.Leads(99)
-	at := now()
-	n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
-		before: ledger.Barrier{Index: 5, Term: 7, Node: 2, Incarnation: 3}})
-	if e := n.history.all()[0]; e.Kind != eventSwitchover || e.By != "token night (operator)" {
+	takeOver(t, n, 7)
+	if e := n.history.All()[0]; e.Kind != history.EventSwitchover || e.By != "token night (operator)" {
 		t.Errorf("%+v", e)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/history"
 )
 
 // TestOutagesHaveALength: a leader whose daemon did not see the outage begin tells how long it was and why, from what
@@ -19,22 +20,18 @@ func TestOutagesHaveALength(t *testing.T) {
 	n := newTestNode(t)
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
-	if n.started > now() || n.started == 0 {
-		t.Fatalf("started at %v", n.started)
+	if at := n.history.Started(); at > now() || at == 0 {
+		t.Fatalf("started at %v", at)
 	}
 	var seen gossip.OpenSeen
 	report := func(term uint64) api.Event {
 		t.Helper()
-		seen, by := n.gossip.LastOpen(term)
-		at := now()
 		n.routing.Leads(99)
-		n.reportTakeover(t.Context(), &takeover{timeline: timeline{elected: at, applied: at, opened: at}, term: 99, began: at,
-			seen: seen, seenBy: by,
-			before: ledger.Barrier{Index: 5, Term: term, Node: 2, Incarnation: 3}})
-		all := n.history.all()
+		takeOver(t, n, term)
+		all := n.history.All()
 		return all[len(all)-1]
 	}
-	if e := report(7); e.Kind != eventElection || e.GapMS != 0 || !strings.Contains(e.Cause, "no leader was known") {
+	if e := report(7); e.Kind != history.EventElection || e.GapMS != 0 || !strings.Contains(e.Cause, "no leader was known") {
 		t.Errorf("it is not known: %+v", e)
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.
@@ -42,7 +39,7 @@ func TestOutagesHaveALength(t *testing.T) {
 	n.gossip.Peers()[3] = &gossip.Peer{Up: true, At: now(),
 		Status: gossip.Status{Clock: clock,
 			Known: gossip.Known{Seen: gossip.OpenSeen{Term: 7, At: clock.Add(-40 * time.Second)}}, Routed: 99}}
-	if e := report(7); e.Kind != eventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 ||
+	if e := report(7); e.Kind != history.EventFailover || e.From != "db2" || e.GapMS < 39_000 || e.GapMS > 70_000 ||
 		!strings.Contains(e.Cause, "by db3") {
 		t.Errorf("db3 knows: %+v", e)
 	}
@@ -67,8 +64,18 @@ func TestOutagesHaveALength(t *testing.T) {
 	startTestRaft(t, next, nil)
 	n = next
 	e := report(8)
-	if e.Kind != eventFailover || e.GapMS < 19_000 || !strings.Contains(e.Cause, "by db1") ||
+	if e.Kind != history.EventFailover || e.GapMS < 19_000 || !strings.Contains(e.Cause, "by db1") ||
 		!strings.Contains(e.Cause, "daemon of db1 was started") {
 		t.Errorf("a daemon that was started again: %+v", e)
 	}
+}
+
+// takeOver lets a node tell that it leads in term 99, after db2 in another one.
+func takeOver(t *testing.T, n *Node, before uint64) {
+	t.Helper()
+	at := now()
+	to := n.history.Begin(history.Takeover{Term: 99, Elected: at,
+		Before: ledger.Barrier{Index: 5, Term: before, Node: 2, Incarnation: 3}})
+	to.Opened(at)
+	n.history.Report(t.Context(), to)
 }

@@ -16,7 +16,7 @@ func (h recoveryHost) Raft() recovery.Raft { return h.n.cons }
 
 func (h recoveryHost) Heard() time.Duration { return h.n.gossip.RaftHeard() }
 
-func (h recoveryHost) Remember(e api.Event) { h.n.history.add(e) }
+func (h recoveryHost) Remember(e api.Event) { h.n.history.Add(e) }
 
 func (h recoveryHost) AuditForce(state, by string, plan *api.ForceReport) error {
 	return h.n.certs.Audit(certs.AuditLine{What: "force-quorum", State: state, By: by, Plan: plan})

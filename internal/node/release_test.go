@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -155,7 +154,7 @@ func sayRelease(dir string) (s releaseSays, err error) {
 	if _, err := recovery.Load(dir); err != nil {
 		return s, err
 	}
-	for _, e := range openHistory(dir, slog.New(slog.DiscardHandler)).all() {
+	for _, e := range goldenHistory(dir).All() {
 		if !slices.Contains(s.Events, e.Kind) {
 			s.Events = append(s.Events, e.Kind)
 		}

@@ -3,10 +3,10 @@ package node
 import (
 	"context"
 
-	"trireme/internal/api"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/certs"
 	"trireme/internal/node/delay"
+	"trireme/internal/node/history"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
 	"trireme/internal/node/membership"
@@ -15,13 +15,9 @@ import (
 	"trireme/internal/node/seeding"
 )
 
-// Requests between daemons, of this package's own.
-var (
-	// reqHistory has the ids of events, 8 bytes each; answered with events that are not among them.
-	reqHistory = transport.Kind[[]byte, []api.Event]{Number: 5}
-	// reqServes has an epoch; answered when mysqld takes writes in it, with the commit index. Older daemons send none.
-	reqServes = transport.Kind[string, []uint64]{Number: 22}
-)
+// reqServes is a request between daemons: an epoch, answered when mysqld takes writes in it, with the commit index.
+// Older daemons send none.
+var reqServes = transport.Kind[string, []uint64]{Number: 22}
 
 // handler is this node to its peers.
 type handler struct {
@@ -46,9 +42,7 @@ func (n *Node) requests() transport.Answers {
 		membership.ReqSettings.By(func(context.Context, uint64, transport.None) ([]byte, error) {
 			return n.Settings().Marshal()
 		}),
-		reqHistory.By(func(_ context.Context, _ uint64, known []byte) ([]api.Event, error) {
-			return n.history.lacking(known), nil
-		}),
+		history.ReqEvents.By(n.history.EventsForPeer),
 		recovery.ReqSurvey.By(n.recovery.SurveyForPeer),
 		transport.After(leadership.ReqForce, n.leadership.TakeOrder),
 		transport.After(membership.ReqAddress, n.members.TakeAddress),

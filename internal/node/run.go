@@ -33,6 +33,7 @@ import (
 	"trireme/internal/node/controlloop"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
+	"trireme/internal/node/history"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
 	"trireme/internal/node/lifecycle"
@@ -106,8 +107,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 		Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
 	n.addresses = addresses.New(cfg.VIP, id, n.lives, addressesHost{host{n}}, n.log)
 	n.links = links.New(cfg, id, n.gossip, host{n}, n.log)
-	n.started = now()
-	n.history = openHistory(cfg.Dir, n.log)
+	n.history = history.New(cfg.Dir, id, n.gossip, historyHost{host{n}}, n.log)
 	if id.Role != config.RoleLogger {
 		n.lives.Change((*lifecycle.Status).Off)
 	}
@@ -388,12 +388,12 @@ func (n *Node) startParts() error {
 	if st := n.cons.Status(); len(st.Voters) == 1 && st.Voters[0] == n.id.ID {
 		n.cons.Campaign() // no other node can lead
 	}
-	n.task(n.history.keep)
-	n.every(time.Second, n.syncHistory)
+	n.task(n.history.Keep)
+	n.every(time.Second, n.history.Sync)
 	n.every(time.Second, n.members.Reconcile)
 	n.every(time.Second, n.members.SayAddress)
 	n.every(time.Second, n.members.FetchSettings)
-	n.every(time.Second, n.watchMembers)
+	n.every(time.Second, n.history.WatchMembers)
 	n.every(time.Second, n.watchOpen)
 	n.every(boundInterval, n.purge)
 	n.every(lifecycle.ProbeInterval, n.probeServer())

@@ -27,9 +27,9 @@ func (h seedHost) Log() seeding.Log { return h.n.rlog }
 func (h seedHost) Protect(donor uint64, s *mysqld.Seeding) { h.n.certs.Protect(donor, s) }
 
 func (h seedHost) Record(e api.Event) {
-	made := h.n.event(e.Kind, e.Index, e.Message)
-	made.GTIDs, made.By = e.GTIDs, shorten(e.By)
-	h.n.history.add(made)
+	made := h.n.history.Event(e.Kind, e.Index, e.Message)
+	made.GTIDs, made.By = e.GTIDs, e.By
+	h.n.history.Add(made)
 }
 
 func (h seedHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }

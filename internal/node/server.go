@@ -42,7 +42,7 @@ func (n *Node) watch(ctx context.Context, l *lifecycle.Life) {
 	n.log.Warn("mysqld ended", "exit", exit.String(), "incarnation", l.Incarnation)
 	if n.guard.Killed() {
 		n.log.Error(guardKilled, "incarnation", l.Incarnation)
-		n.history.add(n.event("guard", 0, guardKilled))
+		n.history.Record("guard", "", guardKilled)
 	}
 }
 
@@ -53,7 +53,7 @@ func (n *Node) tellJudged(ctx context.Context, l *lifecycle.Life, v controlloop.
 	switch v.Outcome {
 	case controlloop.Void:
 		n.log.Warn("this node is seeded from another one", "why", v.Err)
-		n.history.add(n.event(api.EventDivergent, 0, v.Err.Error()))
+		n.history.Record(api.EventDivergent, "", v.Err.Error())
 	case controlloop.Unjudged:
 		if ctx.Err() == nil && !v.Again {
 			n.log.Warn("mysqld could not be judged yet", "err", v.Err)
@@ -64,7 +64,7 @@ func (n *Node) tellJudged(ctx context.Context, l *lifecycle.Life, v controlloop.
 	case controlloop.Broken:
 		n.log.Error("mysqld's data does not match the committed log; this node must be seeded again", "problems", v.Problems,
 			"rule", "S5")
-		n.history.add(n.event(api.EventDivergent, 0, fmt.Sprintf("data does not match the committed log: %v", v.Problems)))
+		n.history.Record(api.EventDivergent, "", fmt.Sprintf("data does not match the committed log: %v", v.Problems))
 	default:
 		n.reportRejoin(l, v.Judgement, v.RolledBack)
 	}
@@ -83,9 +83,9 @@ func (n *Node) reportRejoin(l *lifecycle.Life, j *ledger.Judgement, rolledBack g
 		}
 		msg += "; " + what + " that no majority had: no client was told that it is committed"
 	}
-	e := n.event("rejoin", j.High, msg)
+	e := n.history.Event("rejoin", j.High, msg)
 	e.GTIDs, e.Incarnation = rolledBack.String(), l.Incarnation
-	n.history.add(e)
+	n.history.Add(e)
 }
 
 // probeServer finds a mysqld that is alive and makes no progress, and a raft log whose disk hangs.
@@ -114,7 +114,7 @@ func (n *Node) restartServer(reason string) {
 		return
 	}
 	n.log.Error("killing mysqld", "why", reason, "pid", l.Process().Pid())
-	n.history.add(n.event("restart", 0, "mysqld was killed: "+reason))
+	n.history.Record("restart", "", "mysqld was killed: "+reason)
 	n.control.EndServer(l)
 }
 

@@ -14,7 +14,6 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/gossip"
-	"trireme/internal/node/links"
 )
 
 // TestWatchMembers: the leader records once that it has lost a member, and once that it hears of it again, no matter
@@ -24,15 +23,15 @@ func TestWatchMembers(t *testing.T) {
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
 	kinds := func() (out []string) {
-		for _, e := range n.history.all() {
+		for _, e := range n.history.All() {
 			out = append(out, e.Kind+" "+e.Member)
 		}
 		return out
 	}
 	look := func(want ...string) {
 		t.Helper()
-		n.watchMembers(t.Context())
-		n.watchMembers(t.Context())
+		n.history.WatchMembers(t.Context())
+		n.history.WatchMembers(t.Context())
 		got := kinds()
 		if len(got) != len(want) {
 			t.Fatalf("%q, not %q", got, want)
@@ -49,28 +48,28 @@ func TestWatchMembers(t *testing.T) {
 		n.control.Time = earlier{realTime, since}
 		n.control.SoftState(consensus.State{Role: consensus.Leader, Term: 3, Leader: 1})
 	}
-	lead(2 * links.Grace)
+	lead(2 * gossip.Grace)
 	look()
-	n.gossip.Peers()[2].At = now() - 2*links.Grace
+	n.gossip.Peers()[2].At = now() - 2*gossip.Grace
 	n.control.SoftState(consensus.State{Role: consensus.Follower, Term: 3})
 	look()
 	lead(0)
 	look()
-	lead(2 * links.Grace)
+	lead(2 * gossip.Grace)
 	cannotReach(n, 2, 3*time.Second)
 	look("down db2")
-	if text := n.history.all()[0].Message; text == "" || n.links.Silence(2) == n.gossip.Peers()[2].Silence() {
+	if text := n.history.All()[0].Message; text == "" || n.links.Silence(2) == n.gossip.Peers()[2].Silence() {
 		t.Errorf("%q, %q: the address is not named", text, n.links.Silence(2))
 	}
 	n.gossip.Peers()[2].At = now()
 	look("down db2", "up db2")
 
 	// It is heard of, and nothing gets to it.
-	cannotReach(n, 2, 2*links.Grace)
+	cannotReach(n, 2, 2*gossip.Grace)
 	look("down db2", "up db2")
-	cannotReach(n, 2, 2*links.Grace+1)
+	cannotReach(n, 2, 2*gossip.Grace+1)
 	look("down db2", "up db2", "down db2")
-	if text := n.history.all()[2].Message; !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
+	if text := n.history.All()[2].Message; !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
 		t.Errorf("%q: the address is not named", text)
 	}
 	cannotReach(n, 0, 0)

@@ -18,7 +18,7 @@ import (
 // myStatus is what this node tells the others.
 func (n *Node) myStatus() gossip.Status {
 	st := n.cons.Status()
-	sum := n.history.sum()
+	sum := n.history.Sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,

@@ -3,31 +3,12 @@ package node
 import (
 	"context"
 	"slices"
-	"time"
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
 	"trireme/internal/node/membership"
 )
-
-// firstTakeover is expected of a failover before there was any, besides noticing the fault and applying a backlog:
-// closing, votes, barrier, opening writes, routers.
-const firstTakeover = 300 * time.Millisecond
-
-// usualTakeover is the median of that in the last failovers.
-func (n *Node) usualTakeover() time.Duration {
-	took, ok := usual(n.history.all(), func(e api.Event) (float64, bool) {
-		if e.Kind != eventFailover || e.Phases == nil {
-			return 0, false
-		}
-		return e.Phases.CloseMS + e.Phases.VoteMS + e.Phases.OpenMS + e.Phases.RouteMS, true
-	})
-	if !ok {
-		return firstTakeover
-	}
-	return time.Duration(took * float64(time.Millisecond))
-}
 
 // WhyNot implements api.Backend.
 func (n *Node) WhyNot(_ context.Context, name string) (api.WhyNotView, error) {
@@ -94,7 +75,7 @@ func (n *Node) forecast(v ha.View) api.FailoverView {
 	if f.To == 0 {
 		return api.FailoverView{Problem: f.Problem}
 	}
-	known := n.usualTakeover() + f.Apply
+	known := n.history.UsualTakeover() + f.Apply
 	// A silent leader is forgotten a tick after the election timeout.
 	lost := known + n.cfg.Raft.ElectionTimeout() + n.cfg.Raft.Heartbeat()
 	return api.FailoverView{To: n.memberName(f.To), Seconds: known.Seconds(), HostLostSeconds: lost.Seconds(),

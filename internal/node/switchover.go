@@ -9,6 +9,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/poll"
 	"trireme/internal/core/ha"
+	"trireme/internal/node/history"
 	"trireme/internal/node/leadership"
 )
 
@@ -48,7 +49,7 @@ func (n *Node) Switchover(ctx context.Context, req api.SwitchoverRequest) (api.S
 	var r *leadership.Request
 	n.mu.Lock()
 	if s := n.lives.Status(); s.Phase() != ha.PhaseHandover {
-		r = n.leadership.Ask(to, v.Raft.Term, shorten(api.WhoAsked(ctx)), wait)
+		r = n.leadership.Ask(to, v.Raft.Term, history.Shorten(api.WhoAsked(ctx)), wait)
 	}
 	n.mu.Unlock()
 	if r == nil {
@@ -93,7 +94,7 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error,
 		return res, nil
 	}
 	res.To = n.memberName(to)
-	res.WriteGapMS = ms(n.usualGap() + ha.ApplyTime(v, to))
+	res.WriteGapMS = ms(n.history.UsualGap() + ha.ApplyTime(v, to))
 	res.TiedSessions = n.routing.Tied()
 	l := n.lives.Life()
 	if l == nil {
@@ -105,19 +106,6 @@ func (n *Node) dryRun(ctx context.Context, v ha.View, to uint64, refusal error,
 	}
 	res.OpenTransactions, res.OpenCount = leadership.OpenTransactions(open), len(open)
 	return res, nil
-}
-
-// firstGap is expected of a switchover before there was any.
-const firstGap = 50 * time.Millisecond
-
-// usualGap is the median of the last switchovers' gaps.
-func (n *Node) usualGap() time.Duration {
-	gap, ok := usual(n.history.all(),
-		func(e api.Event) (float64, bool) { return e.GapMS, e.Kind == eventSwitchover && e.Phases != nil })
-	if !ok {
-		return firstGap
-	}
-	return time.Duration(gap * float64(time.Millisecond))
 }
 
 // awaitOpen waits until another node says that its writes are open; it returns its term and when that was known here.
@@ -132,3 +120,5 @@ func (n *Node) awaitOpen(ctx context.Context, id uint64) (uint64, time.Duration,
 	return 0, now(), api.Errorf(api.KindTimeout, "%s was elected but has not opened writes yet", n.memberName(id)).
 		With("see `trireme status`")
 }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

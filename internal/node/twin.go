@@ -29,9 +29,9 @@ func (n *Node) twin(id uint64, addr string) {
 		fmt.Sprintf("two processes ran as %s; the one that was started later, which connected from %s, is refused: a copied folder or a cloned machine? "+
 			"Remove that copy; a new node joins by `trireme add` and `trireme join`", name, addr)
 	n.log.Error(text, "peer", id)
-	e := n.event(eventTwin, 0, text)
+	e := n.history.Event(eventTwin, 0, text)
 	e.Member = name
-	n.history.add(e)
+	n.history.Add(e)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.twins) >= maxTwins {

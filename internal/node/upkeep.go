@@ -182,3 +182,14 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 	}
 	return full, true
 }
+
+// watchOpen notes that somebody takes writes.
+func (n *Node) watchOpen(context.Context) {
+	s, own := n.lives.Status(), uint64(0)
+	if s.TakesWrites() {
+		own = s.Term()
+	}
+	if err := n.gossip.SeeOpen(own); n.warnings.isNew("open.json", err) {
+		n.log.Warn("when writes were last taken was not written down", "err", err)
+	}
+}

@@ -29,7 +29,6 @@ var larger = map[string]struct {
 	"cmd/trireme":            {5930, "one file for each verb; none is large"},
 	"internal/ops/backup":    {5960, "to be divided: stores, archive of the log, copies, restoring"},
 	"internal/mysql/mysqld":  {6320, "to be divided: files on disk, the process, questions to the server"},
-	"internal/node":          {6720, "to become wiring: more of its parts become packages below it"},
 	"internal/access/router": {7850, "to be divided: protocol, sessions, splitting"},
 	"lab/bench":              {7190, "fourteen suites, one or two files each, and a measure without the drift of the machine"},
 	"lab/sim":                {6120, "faults, checks, and the hosts of the organs that it runs"},

@@ -20,6 +20,9 @@ const (
 	Interval = time.Second
 	// Lifetime is for how long a status can be relied on.
 	Lifetime = 3500 * time.Millisecond
+	// Grace is for members whose first status is on its way to this one or to a new leader, and for restarts that an
+	// operator need not know of.
+	Grace = 2 * Lifetime
 )
 
 // Host is the rest of the member.

@@ -29,10 +29,6 @@ const (
 	clearAt    = 4 // it is good again below the election timeout divided by this
 )
 
-// Grace is for members whose first status is on its way to this node or to a new leader, and for restarts that an
-// operator need not know of.
-const Grace = 2 * gossip.Lifetime
-
 // Host is the rest of the member.
 type Host interface {
 	Settings() *config.Cluster
@@ -105,7 +101,7 @@ func (l *Links) Measure(tr Transport) func(context.Context) {
 func (l *Links) measure(tr Transport) {
 	was, timeout := l.Shown(), l.cfg.Raft.ElectionTimeout()
 	others := map[string]time.Duration{}
-	heard := now() < l.began+Grace
+	heard := now() < l.began+gossip.Grace
 	next := Shown{slow: map[uint64]bool{}, Failing: map[string]time.Duration{}}
 	var reached []string
 	for _, m := range l.host.Settings().Members {
@@ -113,7 +109,7 @@ func (l *Links) measure(tr Transport) {
 		if p.Fresh() && p.Timeout != 0 {
 			others[m.Name] = p.Timeout
 		}
-		heard = heard || p != nil && now() < p.At+Grace
+		heard = heard || p != nil && now() < p.At+gossip.Grace
 		r := tr.RTT(m.ID)
 		view := api.LinkView{To: m.Name, RTTMS: ms(r.Median), P99MS: ms(r.P99)}
 		if trouble := tr.Trouble(m.ID); len(trouble.Tried) > 0 && trouble.For > Interval {

@@ -1,6 +1,7 @@
-package node
+package history
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/mysql/gtid"
 )
 
@@ -40,13 +42,23 @@ func TestPhases(t *testing.T) {
 		{"noticed after the election, by the clock of another goroutine", 10, 0, 130, 0, 100, 120, 150, 160,
 			api.Phases{DetectMS: 90, ApplyMS: 20, OpenMS: 30, RouteMS: 10}},
 	} {
-		got := timeline{sign: at(c.sign), left: at(c.left), noticed: at(c.noticed), asked: at(c.asked),
-			elected: at(c.elected), applied: at(c.applied),
-			opened: at(c.opened), routed: at(c.routed)}.phases()
-		if got != c.want {
+		to := Takeover{sign: at(c.sign), left: at(c.left), noticed: at(c.noticed), asked: at(c.asked),
+			Elected: at(c.elected), applied: at(c.applied),
+			opened: at(c.opened), routed: at(c.routed)}
+		if got := to.phases(); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
+}
+
+// open reads what a directory has, for nobody.
+func open(dir string) *History {
+	return New(dir, config.Identity{}, nil, nil, slog.New(slog.DiscardHandler))
+}
+
+func lacking(h *History, known []byte) []api.Event {
+	list, _ := h.EventsForPeer(context.Background(), 1, known)
+	return list
 }
 
 func testEvent(i int) api.Event {
@@ -57,17 +69,16 @@ func testEvent(i int) api.Event {
 // TestHistoryConverges: nodes that know different parts of the history know the same after they have asked each other,
 // whatever the order, and keep the newest of each sort.
 func TestHistoryConverges(t *testing.T) {
-	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)),
-		openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	a, b := open(t.TempDir()), open(t.TempDir())
 	const all = 2*maxOthers + 300
 	old := api.Event{Time: time.Unix(1, 0), Kind: "failover", Node: "n1", Term: 1, To: "n1"}
-	b.add(old)
+	b.Add(old)
 	var toA, toB []api.Event
 	for i := range 3 * maxWriters { // a night of large transactions
 		large := testEvent(i)
-		large.Kind, large.Time = eventLarge, time.Unix(1, int64(i))
+		large.Kind, large.Time = EventLarge, time.Unix(1, int64(i))
 		toA = append(toA, large)
-		large.Kind, large.Term = eventRefused, 1000
+		large.Kind, large.Term = EventRefused, 1000
 		toB = append(toB, large)
 	}
 	for i := range all {
@@ -78,21 +89,21 @@ func TestHistoryConverges(t *testing.T) {
 			toB = append(toB, testEvent(all-1-i), testEvent(i))
 		}
 	}
-	for h, list := range map[*history][]api.Event{a: toA, b: toB} {
+	for h, list := range map[*History][]api.Event{a: toA, b: toB} {
 		for some := range slices.Chunk(list, 50) { // each sorts all that is known
 			h.merge(some)
 		}
 	}
 	for range 3 * all / historyBatch {
-		a.merge(b.lacking(a.known()))
-		b.merge(a.lacking(b.known()))
+		a.merge(lacking(b, a.known()))
+		b.merge(lacking(a, b.known()))
 	}
-	if a.sum() != b.sum() || !reflect.DeepEqual(a.all(), b.all()) {
+	if a.Sum() != b.Sum() || !reflect.DeepEqual(a.All(), b.All()) {
 		t.Fatal("they differ")
 	}
 	writers := 0
-	got := slices.DeleteFunc(a.all(), func(e api.Event) bool {
-		if e.Kind == eventLarge || e.Kind == eventRefused {
+	got := slices.DeleteFunc(a.All(), func(e api.Event) bool {
+		if e.Kind == EventLarge || e.Kind == EventRefused {
 			writers++
 			return true
 		}
@@ -110,14 +121,14 @@ func TestHistoryConverges(t *testing.T) {
 // TestHistoryFile: what was saved is there again and the same; a damaged line costs that line only.
 func TestHistoryFile(t *testing.T) {
 	dir := t.TempDir()
-	a := openHistory(dir, slog.New(slog.DiscardHandler))
-	a.add(api.Event{Time: time.Now(), Kind: "failover", Node: "n1", Term: 7, GTIDs: strings.Repeat("x", 2*maxEventText),
+	a := open(dir)
+	a.Add(api.Event{Time: time.Now(), Kind: "failover", Node: "n1", Term: 7, GTIDs: strings.Repeat("x", 2*maxEventText),
 		Phases: &api.Phases{VoteMS: 1.5}})
-	a.add(testEvent(1))
+	a.Add(testEvent(1))
 	a.save()
-	b := openHistory(dir, slog.New(slog.DiscardHandler))
-	if a.sum() != b.sum() || !reflect.DeepEqual(a.all(), b.all()) {
-		t.Fatalf("%+v\n%+v", a.all(), b.all())
+	b := open(dir)
+	if a.Sum() != b.Sum() || !reflect.DeepEqual(a.All(), b.All()) {
+		t.Fatalf("%+v\n%+v", a.All(), b.All())
 	}
 	path := filepath.Join(dir, "history.jsonl")
 	text, err := os.ReadFile(path)
@@ -127,22 +138,21 @@ func TestHistoryFile(t *testing.T) {
 	if err := os.WriteFile(path, append([]byte("{torn\n"), text[:len(text)-9]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := openHistory(dir, slog.New(slog.DiscardHandler)).all(); len(got) != 1 || got[0].Message != "event 1" {
+	if got := open(dir).All(); len(got) != 1 || got[0].Message != "event 1" {
 		t.Fatalf("%+v", got)
 	}
 }
 
 // Whatever bytes a text holds, an event is the same one on the node that it was sent to.
 func TestHistoryTexts(t *testing.T) {
-	a, b := openHistory(t.TempDir(), slog.New(slog.DiscardHandler)),
-		openHistory(t.TempDir(), slog.New(slog.DiscardHandler))
+	a, b := open(t.TempDir()), open(t.TempDir())
 	for i, text := range []string{"x" + strings.Repeat("é", maxEventText), "Duplicate entry '\xff\xfe' for key",
 		strings.Repeat("\xff", maxEventText)} {
 		e := testEvent(i)
 		e.Message = text
-		a.add(e)
+		a.Add(e)
 	}
-	body, err := json.Marshal(a.lacking(b.known()))
+	body, err := json.Marshal(lacking(a, b.known()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,17 +160,17 @@ func TestHistoryTexts(t *testing.T) {
 	if err := json.Unmarshal(body, &list); err != nil {
 		t.Fatal(err)
 	}
-	if b.merge(list); a.sum() != b.sum() {
-		t.Fatalf("the histories differ: %d %d", len(a.all()), len(b.all()))
+	if b.merge(list); a.Sum() != b.Sum() {
+		t.Fatalf("the histories differ: %d %d", len(a.All()), len(b.All()))
 	}
-	if more := a.lacking(b.known()); len(more) != 0 {
+	if more := lacking(a, b.known()); len(more) != 0 {
 		t.Fatalf("%d events are sent for ever", len(more))
 	}
 }
 
 func TestExplainRollbacks(t *testing.T) {
 	uuid := func(inc uint64) string { return gtid.IncarnationUUID(77, 1, inc).String() }
-	lost := api.Event{Kind: eventFailover, Node: "n2", Term: 6, From: "n1", FromTerm: 5, FromIncarnation: 4}
+	lost := api.Event{Kind: EventFailover, Node: "n2", Term: 6, From: "n1", FromTerm: 5, FromIncarnation: 4}
 	for _, c := range []struct {
 		name  string
 		first api.Event
@@ -185,32 +195,38 @@ func TestExplainRollbacks(t *testing.T) {
 			api.RolledBack{Known: true, Count: 3, GTIDs: uuid(4) + ":7-9", More: true}},
 		{"cut in the first number", lost, []api.Event{{Kind: "rejoin", Node: "n1", Incarnation: 6, GTIDs: uuid(4) + ":7…"}},
 			api.RolledBack{Known: true, More: true}},
-		{"a switchover", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil,
+		{"a switchover", api.Event{Kind: EventSwitchover, From: "n1", FromTerm: 5, FromIncarnation: 4}, nil,
 			api.RolledBack{Known: true}},
-		{"a switchover whose leader had to be fenced", api.Event{Kind: eventSwitchover, From: "n1", FromTerm: 5,
+		{"a switchover whose leader had to be fenced", api.Event{Kind: EventSwitchover, From: "n1", FromTerm: 5,
 			FromIncarnation: 4},
 			[]api.Event{{Kind: "fence", Node: "n1", Term: 5}, {Kind: "rejoin", Node: "n1", Incarnation: 5,
 				GTIDs: uuid(4) + ":7"}},
 			api.RolledBack{Known: true, Count: 1, GTIDs: uuid(4) + ":7"}},
 	} {
 		events := append([]api.Event{c.first}, c.later...)
-		explainRollbacks(events)
-		if got := *events[0].RolledBack; got != c.want {
+		if got := *explainRollbacks(events)[0].RolledBack; got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
 }
 
-func TestRateMeter(t *testing.T) {
-	var m rateMeter
-	if r := m.take(time.Second, 100, 200); r != 0 {
-		t.Errorf("a short backlog is measured: %v", r)
+// TestCopiesAreKept: what else happens does not push the newest copy out of the history.
+func TestCopiesAreKept(t *testing.T) {
+	h := open(t.TempDir())
+	for i := range maxCopies + 5 {
+		made := time.Unix(int64(i), 0)
+		h.Add(api.Event{Kind: api.EventBackup, Time: made, Backup: &api.BackupCopy{Made: made}})
 	}
-	m.take(2*time.Second, 100, 10_000)
-	if r := m.take(3*time.Second, 600, 10_000); r != 500 {
-		t.Errorf("%v, want 500 entries per second", r)
+	for i := range maxOthers + 1 {
+		h.Add(api.Event{Kind: "fence", Time: time.Unix(1e6, int64(i))})
 	}
-	if r := m.take(4*time.Second, 9_999, 10_000); r != 500 {
-		t.Errorf("the end of the backlog is measured: %v", r)
+	copies := 0
+	for _, e := range h.All() {
+		if e.Kind == api.EventBackup {
+			copies++
+		}
+	}
+	if c := api.BackupOf(h.All(), nil, time.Now()).Copy; c == nil || c.Made.Unix() != maxCopies+4 || copies != maxCopies {
+		t.Errorf("%d copies, the newest %+v", copies, c)
 	}
 }

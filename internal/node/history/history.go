@@ -1,4 +1,10 @@
-package node
+// Package history is the cluster's flight recorder: elections, fences, switchovers, rejoins of all members. Each member
+// adds what it does, and members fetch from each other what they lack: so every member tells the same, also what a
+// member did that is gone, and nothing of it needs a quorum. Nothing depends on it.
+//
+// The package owns the list of events and its file (history.jsonl, a line an event, written whole a moment after each
+// change), and makes the events of changes of leaders, and of members that the leader loses sight of.
+package history
 
 import (
 	"bytes"
@@ -19,12 +25,16 @@ import (
 	"time"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/base/durable"
+	"trireme/internal/core/consensus"
+	"trireme/internal/core/transport"
+	"trireme/internal/node/gossip"
 )
 
 // Bounds of the history.
 const (
-	maxChanges     = 500  // changes of leaders kept, by every node the same: the newest
+	maxChanges     = 500  // changes of leaders kept, by every member the same: the newest
 	maxOthers      = 500  // other events kept; a mysqld that starts over and over must not push the changes of leaders out
 	maxCopies      = 20   // events kept of copies that a backup has made, likewise
 	maxWriters     = 100  // events kept of what clients write, who may do it all night (large-transaction, refused)
@@ -34,13 +44,39 @@ const (
 	historyTimeout = 2 * time.Second
 )
 
-// history is the cluster's flight recorder: elections, fences, switchovers, rejoins of all nodes. Each node adds what
-// it does, and nodes fetch from each other what they lack: so every node tells the same, also what a node did that is
-// gone, and nothing of it needs a quorum. It is in history.jsonl, a line an event, written whole a moment after each
-// change. Nothing depends on it.
-type history struct {
+// Kinds of events of what clients write.
+const (
+	EventLarge   = "large-transaction"
+	EventRefused = "refused"
+)
+
+// ReqEvents is a request between daemons: the ids of events, 8 bytes each, answered with events that are not among them.
+var ReqEvents = transport.Kind[[]byte, []api.Event]{Number: 5}
+
+// Host is the rest of the member.
+type Host interface {
+	transport.Asker
+	Settings() *config.Cluster
+	MemberName(id uint64) string
+	// Term is the present one.
+	Term() uint64
+	// Leads says whether this member leads, and since when it did last, by CLOCK_BOOTTIME.
+	Leads() (since time.Duration, leads bool)
+	// Routed is the term of the leader that this member's router leads to; 0: none.
+	Routed() uint64
+	// Unreached says who cannot reach a member at which address, as far as this member has heard, and for how long this
+	// member itself has not reached it.
+	Unreached(name string) (why string, own time.Duration)
+}
+
+// History is of one member. Its methods may be called from any goroutine.
+type History struct {
 	path    string
+	id      config.Identity
+	gossip  *gossip.Gossip
+	host    Host
 	log     *slog.Logger
+	started time.Duration // when this daemon was; never changed
 	changed chan struct{} // the file has to be written
 
 	mu     sync.Mutex
@@ -49,9 +85,10 @@ type history struct {
 	digest uint64 // of ids, whatever their order
 }
 
-func openHistory(dir string, log *slog.Logger) *history {
-	h := &history{path: filepath.Join(dir, "history.jsonl"), log: log, changed: make(chan struct{}, 1),
-		ids: map[uint64]bool{}}
+// New reads what the life before has written in the member's directory.
+func New(dir string, id config.Identity, g *gossip.Gossip, host Host, log *slog.Logger) *History {
+	h := &History{path: filepath.Join(dir, "history.jsonl"), id: id, gossip: g, host: host, log: log, started: now(),
+		changed: make(chan struct{}, 1), ids: map[uint64]bool{}}
 	b, err := os.ReadFile(h.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("the history could not be read", "err", err)
@@ -81,15 +118,33 @@ func inOrder(a, b api.Event) int {
 		cmp.Compare(eventID(a), eventID(b)))
 }
 
-// add records an event.
-func (h *history) add(e api.Event) {
+// now is CLOCK_BOOTTIME.
+func now() time.Duration { return time.Duration(consensus.Boottime()) }
+
+// Started is when this daemon was, by CLOCK_BOOTTIME.
+func (h *History) Started() time.Duration { return h.started }
+
+// Event makes one of this member, now, in the present term.
+func (h *History) Event(kind string, index uint64, message string) api.Event {
+	return api.Event{Time: time.Now(), Kind: kind, Node: h.id.Name, Term: h.host.Term(), Index: index, Message: message}
+}
+
+// Record adds an event of this member, now; by is who asked for it, empty: the member itself.
+func (h *History) Record(kind, by, message string) {
+	e := h.Event(kind, 0, message)
+	e.By = by
+	h.Add(e)
+}
+
+// Add records an event.
+func (h *History) Add(e api.Event) {
 	e.Time = e.Time.Round(0).UTC()
-	e.Message, e.Cause, e.GTIDs = shorten(e.Message), shorten(e.Cause), shorten(e.GTIDs)
+	e.Message, e.Cause, e.GTIDs, e.By = Shorten(e.Message), Shorten(e.Cause), Shorten(e.GTIDs), Shorten(e.By)
 	h.merge([]api.Event{e})
 }
 
 // merge takes events of this or another node; those that are known, or too old to be kept, are left out.
-func (h *history) merge(list []api.Event) {
+func (h *History) merge(list []api.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := h.digest
@@ -131,7 +186,7 @@ func sortOf(e api.Event) int {
 	switch {
 	case e.To != "":
 		return sortChange
-	case e.Kind == eventLarge || e.Kind == eventRefused:
+	case e.Kind == EventLarge || e.Kind == EventRefused:
 		return sortWriter
 	case e.Kind == api.EventBackup:
 		return sortCopy
@@ -139,16 +194,9 @@ func sortOf(e api.Event) int {
 	return sortOther
 }
 
-// askedEvent is an event of what somebody asked for, with who that is.
-func (n *Node) askedEvent(ctx context.Context, kind string, index uint64, text string) api.Event {
-	e := n.event(kind, index, text)
-	e.By = shorten(api.WhoAsked(ctx))
-	return e
-}
-
-// shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the
+// Shorten bounds a text, and replaces what is not UTF-8 (mysqld quotes data in its errors): JSON would do that on the
 // way, and the event would have another id on other nodes.
-func shorten(s string) string {
+func Shorten(s string) string {
 	if s = strings.ToValidUTF8(s, "\uFFFD"); len(s) <= maxEventText {
 		return s
 	}
@@ -166,22 +214,22 @@ func sized(e api.Event) bool {
 	return n <= maxEventBytes
 }
 
-// all returns the events, in order.
-func (h *history) all() []api.Event {
+// All returns the events, in order.
+func (h *History) All() []api.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.events)
 }
 
-// sum tells whether two nodes know the same.
-func (h *history) sum() uint64 {
+// Sum tells whether two members know the same.
+func (h *History) Sum() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.digest
 }
 
 // known are the ids, 8 bytes each.
-func (h *history) known() []byte {
+func (h *History) known() []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := make([]byte, 0, 8*len(h.ids))
@@ -191,28 +239,27 @@ func (h *history) known() []byte {
 	return b
 }
 
-// lacking returns events that somebody who has known does not have, the newest that fit into an answer.
-func (h *history) lacking(known []byte) []api.Event {
+// EventsForPeer answers another member's Sync: events that it does not know, the newest that fit into an answer.
+func (h *History) EventsForPeer(_ context.Context, _ uint64, known []byte) (out []api.Event, err error) {
 	has := map[uint64]bool{}
 	for ; len(known) >= 8; known = known[8:] {
 		has[binary.LittleEndian.Uint64(known)] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var out []api.Event
 	for _, e := range slices.Backward(h.events) {
 		if !has[eventID(e)] && len(out) < historyBatch {
 			out = append(out, e)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // save writes the file.
-func (h *history) save() {
+func (h *History) save() {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	for _, e := range h.all() {
+	for _, e := range h.All() {
 		if err := enc.Encode(e); err != nil {
 			h.log.Warn("an event of the history cannot be written", "err", err)
 		}
@@ -222,9 +269,9 @@ func (h *history) save() {
 	}
 }
 
-// keep writes the file whenever something changed. Nothing else waits for it: a disk that is stuck must not hold up a
+// Keep writes the file whenever something changed. Nothing else waits for it: a disk that is stuck must not hold up a
 // fence.
-func (h *history) keep(ctx context.Context) {
+func (h *History) Keep(ctx context.Context) {
 	for {
 		select {
 		case <-h.changed:
@@ -240,26 +287,20 @@ func (h *history) keep(ctx context.Context) {
 	}
 }
 
-// syncHistory fetches what other nodes know and this one does not.
-func (n *Node) syncHistory(ctx context.Context) {
-	mine := n.history.sum()
-	for id, p := range n.gossip.Peers() {
+// Sync fetches what other members know and this one does not.
+func (h *History) Sync(ctx context.Context) {
+	mine := h.Sum()
+	for id, p := range h.gossip.Peers() {
 		if !p.Fresh() || p.History == 0 || p.History == mine {
 			continue
 		}
 		rctx, cancel := context.WithTimeout(ctx, historyTimeout)
-		list, err := reqHistory.Ask(rctx, n.tr, id, n.history.known())
+		list, err := ReqEvents.Ask(rctx, h.host, id, h.known())
 		cancel()
 		if err != nil {
-			n.log.Debug("the history was not fetched", "peer", id, "err", err)
+			h.log.Debug("the history was not fetched", "peer", id, "err", err)
 			continue
 		}
-		n.history.merge(list)
+		h.merge(list)
 	}
-}
-
-// event makes one of this node, now, in the present term.
-func (n *Node) event(kind string, index uint64, message string) api.Event {
-	return api.Event{Time: time.Now(), Kind: kind, Node: n.id.Name, Term: n.cons.Status().Term, Index: index,
-		Message: message}
 }
