@@ -31,6 +31,8 @@ func (h host) Publish() { h.n.Publish() }
 
 func (h host) Go(f func(ctx context.Context)) { h.n.Go(f) }
 
+func (h host) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
+
 func (h host) WakeLoop() { h.n.wakeLoop() }
 
 func (h host) Fail(err error) { h.n.fail(err) }

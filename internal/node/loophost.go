@@ -28,10 +28,7 @@ func (h loopHost) Applying(v *ha.Server) {
 }
 
 func (h loopHost) Disks(st *consensus.Status) (full, refused string) {
-	if st.Role == consensus.Leader {
-		refused = h.n.refusedLocked(st)
-	}
-	return fullDisk(h.n.fullDir), refused
+	return h.n.room.Disks(st)
 }
 
 // LeaderChanged: who wanted to end the cluster does not lead any more.

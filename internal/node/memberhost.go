@@ -48,6 +48,4 @@ func (h memberHost) CADigest() string { return h.n.certs.Bundle().CADigest() }
 
 func (h memberHost) Newcomer() config.Secrets { return h.n.certs.Newcomer() }
 
-func (h memberHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
-
 func (h memberHost) Go(f func(ctx context.Context)) { h.n.task(f) }

@@ -41,14 +41,10 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		func(st *consensus.Status) float64 { return one(st.Role == consensus.Leader) })
 	gauge("raft_log_bytes", "Bytes that the log's segments take.",
 		func(*consensus.Status) float64 { return float64(n.rlog.Size()) })
-	locked("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.",
-		func(*consensus.Status) float64 {
-			return one(n.pinned != "")
-		})
-	locked("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.",
-		func(*consensus.Status) float64 {
-			return one(n.bound != "")
-		})
+	gauge("raft_log_pinned", "1 while the log is larger than raft.log_max because some node needs it.",
+		func(*consensus.Status) float64 { return one(n.room.State().Pinned != "") })
+	gauge("raft_log_at_bound", "1 while the log should take no more: raft.log_limit, or its disk.",
+		func(*consensus.Status) float64 { return one(n.room.State().Bound != "") })
 	gauge("writable", "1 when this node's mysqld takes writes.", func(*consensus.Status) float64 {
 		s := n.lives.Status()
 		return one(s.TakesWrites())
@@ -94,9 +90,8 @@ func (n *Node) newMetrics() *prometheus.Registry {
 			_, bytes := n.lagLocked()
 			return float64(bytes)
 		})
-	locked("disk_full", "1 while a disk of this node is full, or nearly.", func(*consensus.Status) float64 {
-		return one(n.fullDir != "")
-	})
+	gauge("disk_full", "1 while a disk of this node is full, or nearly.",
+		func(*consensus.Status) float64 { return one(n.room.State().FullDir != "") })
 	locked("mysqld_catch_up_seconds",
 		"About how long mysqld needs for what it lacks, as fast as it last applied; 0: nothing, or not known.",
 		func(*consensus.Status) float64 {

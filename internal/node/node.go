@@ -39,6 +39,7 @@ import (
 	"trireme/internal/node/membership"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/room"
 	"trireme/internal/node/routing"
 	"trireme/internal/node/seeding"
 )
@@ -87,6 +88,7 @@ type Node struct {
 	recovery   *recovery.Recovery
 	gossip     *gossip.Gossip
 	members    *membership.Members
+	room       *room.Room
 	seeding    *seeding.Seeding
 	leadership *leadership.Leadership
 	control    *controlloop.Loop
@@ -113,16 +115,8 @@ type Node struct {
 	srv       serverSlot
 	stateName string
 	why       string
-	fullDir   string // not empty: a disk is full, or nearly: that of this folder
-	bound     string // not empty: the raft log should take no more, and why
-	pinned    string // not empty: who keeps the raft log from being purged
 
 	twins []twin // the newest last
-
-	purging struct { // owned by purge
-		givenUp string        // the data nodes that the log does not go back to any more
-		readyAt time.Duration // when this node was ready last; 0: never
-	}
 }
 
 // serverSlot is what is known of what this node's mysqld applies. It begins again with each life.

@@ -48,7 +48,7 @@ func (n *Node) record(r *recorder.Recorder) func(context.Context) {
 	var known, seen string // the life of mysqld that was looked at last, and LAST_SEEN of the newest statement read of it
 	return func(ctx context.Context) {
 		n.mu.Lock()
-		s, full := n.lives.Status(), n.fullDir != ""
+		s, full := n.lives.Status(), n.room.State().FullDir != ""
 		n.mu.Unlock()
 		l, leads := s.Life(), s.TakesWrites()
 		if s.State() == ha.ServerStarting {

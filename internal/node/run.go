@@ -42,6 +42,7 @@ import (
 	"trireme/internal/node/process"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
+	"trireme/internal/node/room"
 	"trireme/internal/node/routing"
 )
 
@@ -100,6 +101,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.routing = routing.New(id, n.gossip, routingHost{host{n}})
 	n.members = membership.New(cfg, id, cluster, n.gossip, memberHost{host{n}}, n.log)
 	n.delay = delay.New(id, n.led, delayHost{host{n}}, n.log)
+	n.room = room.New(cfg, id, n.gossip, roomHost{host{n}}, n.log)
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{&n.load, n})
@@ -157,7 +159,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
 		return nil, err
 	}
-	if err := awaitSpace(ctx, cfg.RaftDir(), uint64(cfg.Raft.LogSegment), n.log); err != nil {
+	if err := n.room.Await(ctx); err != nil {
 		return nil, err
 	}
 	keys, err := n.loadKeys(ctx)
@@ -339,7 +341,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 }
 
 func (n *Node) startParts() error {
-	n.load.Start()
+	n.load.Start(func() []api.DiskView { return n.room.State().Disks })
 	err := n.startEngine()
 	if err != nil {
 		return err
@@ -395,9 +397,9 @@ func (n *Node) startParts() error {
 	n.every(time.Second, n.members.FetchSettings)
 	n.every(time.Second, n.history.WatchMembers)
 	n.every(time.Second, n.watchOpen)
-	n.every(boundInterval, n.purge)
+	n.every(room.BoundInterval, n.room.PurgeLog)
 	n.every(lifecycle.ProbeInterval, n.probeServer())
-	n.every(spaceInterval, n.watchSpace)
+	n.every(room.SpaceInterval, n.room.WatchSpace)
 	n.every(links.Interval, n.links.Measure(n.tr))
 	n.every(certificateInterval, n.certs.RenewDue)
 	if r := n.cfg.Raft; r.LogKeyFile != "" || len(r.LogKeyCommand) > 0 {

@@ -7,6 +7,7 @@ import (
 	"trireme/internal/mysql/mysqld"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
+	"trireme/internal/node/room"
 	"trireme/internal/node/seeding"
 )
 
@@ -31,8 +32,6 @@ func (h seedHost) Record(e api.Event) {
 	made.GTIDs, made.By = e.GTIDs, e.By
 	h.n.history.Add(made)
 }
-
-func (h seedHost) IsNew(what string, err error) bool { return h.n.warnings.isNew(what, err) }
 
 // seedCluster is the members to it.
 type seedCluster struct {
@@ -86,7 +85,7 @@ func (h seedServer) Copy(ctx context.Context, from mysqld.Seeding) error {
 }
 
 func (h seedServer) Space() (free, used uint64, err error) {
-	free, err = freeSpace(h.n.cfg.MySQLDir())
+	free, err = room.Free(h.n.cfg.MySQLDir())
 	return free, mysqld.TreeBytes(h.n.mysqldConfig().DataDir()), err
 }
 

@@ -23,11 +23,12 @@ func (n *Node) myStatus() gossip.Status {
 	defer n.mu.Unlock()
 	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
-		Settings: n.Settings().Version, Full: n.fullDir != "", Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.bound,
+		Settings: n.Settings().Version, Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.room.State().Bound,
 		Reads: n.addresses.Shown().Reads, CA: n.certs.Status(n.lives.Life() != nil)}
 	told := n.routing.Told()
 	s.Routed, s.Quiet, s.Follows = told.Term, told.Quiet, told.Follows
 	s.Unready, s.Ready = n.control.ReadyLocked()
+	s.Full = s.Member.DiskFull != ""
 	s.Left, s.Seen = n.gossip.Past()
 	s.Archive = n.gossip.Archive()
 	if st.Role == consensus.Leader {
@@ -60,9 +61,10 @@ func (n *Node) leads(st *consensus.Status) bool {
 func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	first, _ := n.rlog.FirstIndex()
 	clients := n.routing.Told().Clients
+	room := n.room.State()
 	m := api.MemberView{Name: n.id.Name, Role: n.roleIn(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
-			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: n.pinned, Commit: st.Commit,
+			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: room.Pinned, Commit: st.Commit,
 			Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort,
 			StreamPort:  n.cfg.Router.StreamPort,
@@ -70,7 +72,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 		Daemon: api.DaemonView{PID: os.Getpid(), Version: n.version, API: n.cfg.API.Advertise, Peer: n.cfg.Peer.Advertise},
 	}
 	m.State, m.Reason = n.stateLocked()
-	m.DiskFull = n.fullDir
+	m.DiskFull = room.FullDir
 	if why, ok := n.control.ReadyLocked(); !ok && n.id.Role != config.RoleLogger {
 		m.ReasonCode = why.Code
 	}

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3"
 
 	"trireme/internal/api"
+	"trireme/internal/base/config"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/gossip"
@@ -104,7 +105,9 @@ func TestNothingHeardYet(t *testing.T) {
 
 // TestHealthyMoves: a follower is healthy while its applier moves, and one whose disk is full says where.
 func TestHealthyMoves(t *testing.T) {
-	n := newTestNode(t)
+	var usual config.Bytes
+	n := newTestNode(t, func(d *testDir) { usual, d.cfg.Raft.LogSegment = d.cfg.Raft.LogSegment, 1<<60 })
+	n.cfg.Raft.LogSegment = usual // its room is still for a segment that no disk takes
 	openTestLog(t, n)
 	startTestRaft(t, n, nil)
 	n.lives.Change((*lifecycle.Status).Ready)
@@ -125,9 +128,10 @@ func TestHealthyMoves(t *testing.T) {
 	if full, stalled := n.outOfSpace(); full != "" || !stalled {
 		t.Errorf("it has space: %q, %v", full, stalled)
 	}
-	n.fullDir = "/srv"
+	n.room.WatchSpace(t.Context())
+	dir := n.cfg.RaftDir()
 	full, stalled := n.outOfSpace()
-	if m := n.Self(t.Context()); m.DiskFull != "/srv" || !stalled || !strings.Contains(full, "/srv") {
+	if m := n.Self(t.Context()); m.DiskFull != dir || !stalled || !strings.Contains(full, dir) {
 		t.Errorf("%q; %q", m.DiskFull, full)
 	}
 	n.srv.heavy = time.Minute

@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/core/ha"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/room"
 )
 
 // every calls f once per interval until the node stops.
@@ -50,7 +51,7 @@ func (n *Node) logsPinned() bool {
 			return true
 		}
 	}
-	return n.pinned != ""
+	return n.room.State().Pinned != ""
 }
 
 // keepDurable moves the durable index (S8).
@@ -112,7 +113,7 @@ func (n *Node) restartApplier(ctx context.Context) {
 		l.ForgetLeftOut()
 		return
 	}
-	if lag > spaceInterval && n.sleepsInVain(ctx, l) {
+	if lag > room.SpaceInterval && n.sleepsInVain(ctx, l) {
 		n.mu.Lock()
 		stands := n.lives.BeginRestart(l)
 		n.mu.Unlock()
@@ -167,7 +168,7 @@ func (n *Node) sleepsInVain(ctx context.Context, l *lifecycle.Life) bool {
 		return false
 	}
 	waits, err := l.Admin().WaitsForSpace(ctx)
-	return err == nil && waits && n.lowestSpace(spaceLow) == ""
+	return err == nil && waits && n.room.HasSpace()
 }
 
 // outOfSpace says whether the applier stands still, and that a disk is full then; empty: none is.
@@ -177,8 +178,8 @@ func (n *Node) outOfSpace() (full string, stalled bool) {
 	if n.stalledLocked() == 0 {
 		return "", false
 	}
-	if n.fullDir != "" {
-		full = fullDisk(n.fullDir) + ", and nothing is applied; make room"
+	if full = n.room.State().Full(); full != "" {
+		full += ", and nothing is applied; make room"
 	}
 	return full, true
 }

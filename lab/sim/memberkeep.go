@@ -7,6 +7,7 @@ import (
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/membership"
+	"trireme/internal/node/room"
 )
 
 // keepDurable is node.keepDurable.
@@ -29,24 +30,25 @@ func (g *member) ready() bool {
 	return s.State() == ha.ServerReady
 }
 
-// PurgeBelow implements Top: node.purge's figures.
+// PurgeBelow implements Top: room.PurgeLog's figures.
 func (g *member) PurgeBelow() uint64 {
 	st := g.n.Status()
 	_, ready := g.control.ReadyLocked()
-	m := membership.VotesOf(&st)
 	own := ledger.LogRetainer{ID: g.n.ID, Ready: ready, Keep: g.lives.KeepFrom()}
-	all := membership.Retainers(own, &st, g.Settings(), g.gossip.Peers())
-	safe, _ := ledger.PurgePoint(st.Commit, m, all)
+	var safe uint64
 	var given []string
-	if g.sql.holds.atBound() { // the log has come to its bound
-		if at, who, _ := ledger.BoundPoint(st.Commit, m, all); at > safe {
+	room.Purge(own, &st, g.Settings(), g.gossip.Peers(), func(at uint64) bool {
+		safe = at
+		return g.sql.holds.atBound()
+	}, func(at uint64, who []string) {
+		if at > safe {
 			safe, given = at, who
 		}
-	}
+	})
 	if g.sql.broken("S8") {
 		safe = st.Commit
 	}
-	g.sql.purging(g, m, safe, given)
+	g.sql.purging(g, membership.VotesOf(&st), safe, given)
 	return safe
 }
 

@@ -26,6 +26,7 @@ var floors = []floor{
 	{"api", "what members, people and programs say to each other"},
 	{"node/gossip", "what members know of each other"},
 	{"node/", "organs of a member"},
+	{"node/room", "what a member does about room"},
 	{"node/seeding", "how a member comes to its data"},
 	{"node/controlloop", "what a member does next"},
 	{"node/leave", "how a cluster ends"},

@@ -100,7 +100,7 @@ func TestJobs(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	job := regexp.MustCompile(`n\.every\([^,]+, n\.(?:certs\.|history\.|links\.|members\.|seeding\.)?(\w+)`)
+	job := regexp.MustCompile(`n\.every\([^,]+, n\.(?:certs\.|history\.|links\.|members\.|room\.|seeding\.)?(\w+)`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -60,7 +60,7 @@ var larger = map[string]struct {
 	"internal/ops/adopt/facts.go facts":         {30, "what is read of a server, at once"},
 	"internal/base/config/cluster.go Cluster":   {31, "a format on disk"},
 	"internal/node/gossip/status.go Status":     {27, "a format on the wire"},
-	"internal/node/node.go Node":                {60, "to become wiring: see the package"},
+	"internal/node/node.go Node":                {54, "the organs of a member, and what is left of its facts"},
 	"internal/core/raftlog/log.go Log":          {37, "its positions are to become three values of one type"},
 	"internal/access/router/router.go Router":   {35, "see the package"},
 	"internal/access/router/session.go session": {28, "see the package"},

@@ -31,15 +31,19 @@ type Load struct {
 	large               atomic.Pointer[largeTrx] // nil: none is under way
 	// transactions of transaction_warn bytes; statements beyond transaction_refuse
 	warned, refused atomic.Uint64
-	disks           atomic.Pointer[[]api.DiskView]
 	watch           stopwatch
+	disks           func() []api.DiskView // nil: not known
 }
 
-// Start is called before the member begins to work: ages count from here.
-func (l *Load) Start() { l.began = time.Now() }
+// Start is called before the member begins to work: ages count from here. disks tells how full its disks are.
+func (l *Load) Start(disks func() []api.DiskView) { l.began, l.disks = time.Now(), disks }
 
-// SetDisks takes how full the disks are.
-func (l *Load) SetDisks(d []api.DiskView) { l.disks.Store(&d) }
+func (l *Load) diskViews() []api.DiskView {
+	if l.disks == nil {
+		return nil
+	}
+	return l.disks()
+}
 
 // CountWarned counts a transaction of transaction_warn bytes; CountRefused counts statements beyond transaction_refuse.
 func (l *Load) CountWarned()               { l.warned.Add(1) }
@@ -53,7 +57,7 @@ func (l *Load) Bytes() uint64 { return l.bytes.Load() }
 func (l *Load) View(rate float64) api.LoadView {
 	v := api.LoadView{AgeS: time.Since(l.began).Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
 		Commits: map[string]api.Histogram{api.StageTotal: l.total.view()}, LogWrites: l.writes.view(),
-		Large: l.Large(rate), Disks: *cmp.Or(l.disks.Load(), new([]api.DiskView))}
+		Large: l.Large(rate), Disks: l.diskViews()}
 	for i, stage := range api.Stages {
 		v.Commits[stage] = l.stages[i].view()
 	}
@@ -325,7 +329,7 @@ func (l *Load) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(largeDesc, prometheus.GaugeValue, float64(max(x.bytes, x.total)))
 	out <- prometheus.MustNewConstMetric(warnedDesc, prometheus.CounterValue, float64(l.warned.Load()))
 	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
-	for _, x := range *cmp.Or(l.disks.Load(), new([]api.DiskView)) {
+	for _, x := range l.diskViews() {
 		out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
 		out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
 	}

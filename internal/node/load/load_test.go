@@ -151,7 +151,7 @@ func TestNoStageOfWhatCannotBeTimed(t *testing.T) {
 // TestLoadCounts: transactions are counted where they end, and what is under way is told.
 func TestLoadCounts(t *testing.T) {
 	var l Load
-	l.Start()
+	l.Start(func() []api.DiskView { return []api.DiskView{{Holds: "log, data", FreeBytes: 5, TotalBytes: 9}} })
 	whole, _ := entryStamped(time.Now(), 500)
 	piece := raftlog.Meta{Kind: raftlog.Trx, Flags: raftlog.FlagUnfinished}
 	l.Committed(1, &whole, 100, nil)
@@ -167,7 +167,6 @@ func TestLoadCounts(t *testing.T) {
 	if v = l.View(0); v.Large != nil {
 		t.Errorf("after a barrier: %+v", v.Large)
 	}
-	l.SetDisks([]api.DiskView{{Holds: "log, data", FreeBytes: 5, TotalBytes: 9}})
 	l.writes.add(3 * time.Millisecond)
 	l.writes.add(time.Minute)
 	l.CountWarned()
