@@ -24,7 +24,12 @@ func (n *Node) appliedLocked() (executed gtid.Set, lacks ledger.Backlog) {
 	return executed, n.srv.backlog
 }
 
-func (h delayHost) Order() *delay.Order { return h.n.local.get().Hold }
+func (h delayHost) Order() *delay.Order {
+	if h.n.local == nil {
+		return nil // of a node that is being put together
+	}
+	return h.n.local.get().Hold
+}
 
 func (h delayHost) SetOrder(o *delay.Order) error {
 	return h.n.local.update(func(s *localState) { s.Hold = o })

@@ -68,9 +68,12 @@ func (n *Node) noteLarge(index uint64, m *raftlog.Meta) {
 	if m.Flags&raftlog.FlagContinues != 0 || uint64(m.Node) != n.id.ID {
 		return
 	}
-	x := n.load.Large(n.replayRate())
 	warn, l := uint64(n.Settings().TransactionWarn), n.lives.Life()
-	if x == nil || l == nil || l.Incarnation != m.Incarnation || warn == 0 || x.Total < warn {
+	if l == nil || l.Incarnation != m.Incarnation || warn == 0 {
+		return
+	}
+	x := n.load.Large(n.replayRate())
+	if x == nil || x.Total < warn {
 		return
 	}
 	n.load.CountWarned()

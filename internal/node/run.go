@@ -376,7 +376,8 @@ func (n *Node) startParts() error {
 		return err
 	}
 	n.api = api.NewServer(api.Options{Name: n.id.Name, Listen: n.cfg.API.Listen,
-		Backend: backend{n, n.certs, n.reads, n.recovery, n.routing, recorded}, Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
+		Backend: backend{n, n.certs, n.reads, n.recovery, n.routing, recorded},
+		Answers: n.answers(), TLS: n.certs.Bundle().ServerJoinTLS(),
 		ClientTLS: clientTLS, NodeToken: n.certs.Secrets().APIToken, TrustsCA: n.certs.Bundle().Trusts,
 		Audit: n.certs.Audited, Logger: n.log, Routers: &n.routing.Elsewhere})
 	n.pages = dashboard.New(dashboard.Options{Cluster: n.id.Cluster, Source: n.api.Console(), Stopping: n.api.Stopping(),

@@ -21,7 +21,8 @@ func (n *Node) myStatus() gossip.Status {
 	sum := n.history.Sum()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st), KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
+	s := gossip.Status{Clock: time.Now(), History: sum, Leader: st.Leader, Member: n.selfViewLocked(&st),
+		KeepFrom: n.lives.KeepFrom(), Rate: n.srv.rate,
 		Heavy: n.srv.heavy, LargeRate: n.srv.largeRate, Lagging: n.laggingLocked(), Flow: n.acks.Flow(),
 		Settings: n.Settings().Version, Timeout: n.cfg.Raft.ElectionTimeout(), Bound: n.room.State().Bound,
 		Reads: n.addresses.Shown().Reads, CA: n.certs.Status(n.lives.Life() != nil)}
