@@ -33,6 +33,12 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func())
 }
 
+// Time is both: what waits, and what only looks.
+type Time interface {
+	Exec
+	Clock
+}
+
 // Real is the time of this machine.
 type Real struct {
 	Boottime func() int64 // CLOCK_BOOTTIME, in nanoseconds

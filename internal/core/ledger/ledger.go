@@ -237,15 +237,13 @@ func (l *Ledger) Await(ctx context.Context, index uint64) error {
 }
 
 // AwaitBy is Await with another way to wait.
-func (l *Ledger) AwaitBy(ctx context.Context, by interface {
-	Wait(ctx context.Context, ch <-chan struct{}) error
-}, index uint64) error {
+func (l *Ledger) AwaitBy(ctx context.Context, exec run.Exec, index uint64) error {
 	for {
 		at, changed := l.At()
 		if at >= index {
 			return nil
 		}
-		if err := by.Wait(ctx, changed); err != nil {
+		if err := exec.Wait(ctx, changed); err != nil {
 			return err
 		}
 	}

@@ -85,17 +85,11 @@ type Clients interface {
 	DropAddresses()
 }
 
-// Time is what the loop and its tasks go by.
-type Time interface {
-	run.Exec
-	run.Clock
-}
-
 // Parts are the organs that the loop looks at.
 type Parts struct {
 	ID         config.Identity
 	Mu         sync.Locker // the member's: it guards what changes in step with mysqld's status
-	Time       Time
+	Time       run.Time    // what the loop and its tasks go by
 	Lives      *lifecycle.Lives
 	Leadership *leadership.Leadership
 	Acks       *ackpath.Path

@@ -121,15 +121,9 @@ type Notes struct {
 	Heals []time.Time `json:"heals,omitempty"`
 }
 
-// Time is what seeding goes by.
-type Time interface {
-	run.Exec
-	run.Clock
-}
-
 // Parts are what a Seeding works with.
 type Parts struct {
-	Time    Time
+	Time    run.Time
 	Ledger  *ledger.Ledger
 	Cluster Cluster
 	Server  Server
@@ -143,7 +137,7 @@ type Parts struct {
 type Seeding struct {
 	cfg       config.Node
 	id        config.Identity
-	time      Time
+	time      run.Time
 	ledger    *ledger.Ledger
 	cluster   Cluster
 	server    Server
