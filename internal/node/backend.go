@@ -153,7 +153,7 @@ func (n *Node) History(context.Context) ([]api.Event, error) {
 func (n *Node) Load() api.LoadView {
 	v := n.load.View(n.replayRate())
 	v.Node, v.Routers, v.CertificateEnd = n.id.Name, n.routing.Elsewhere.Count(), n.certs.Bundle().NotAfter()
-	v.Ports = n.routing.Told().Clients.Ports
+	v.Ports, v.Disks = n.routing.Told().Clients.Ports, n.room.State().Disks
 	return v
 }
 

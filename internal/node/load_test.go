@@ -47,7 +47,7 @@ func TestLoad(t *testing.T) {
 // TestMetricsAreDocumented: docs/metrics.md lists exactly what the node registers.
 func TestMetricsAreDocumented(t *testing.T) {
 	registered := map[string]bool{}
-	for _, file := range []string{"metrics.go", "load/load.go", "stream.go", "gossip/backup.go"} {
+	for _, file := range []string{"metrics.go", "load/load.go", "room/space.go", "stream.go", "gossip/backup.go"} {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -140,7 +140,7 @@ func (n *Node) newMetrics() *prometheus.Registry {
 		func(*consensus.Status) float64 {
 			return float64(n.certs.Bundle().NotAfter().Unix())
 		})
-	r.MustRegister(&n.load)
+	r.MustRegister(&n.load, n.room)
 	r.MustRegister(streamCollector{n.publisher}, packedCollector{n.tr.Packed()}, routerCollector{n}, viewCollector{n})
 	return r
 }

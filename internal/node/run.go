@@ -105,8 +105,8 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 	n.seeding = n.newSeeding()
 	n.leadership = leadership.New(id, cfg.Raft.ElectionTimeout(), realTime, leadershipHost{host{n}}, n.log)
 	n.acks = ackpath.New(id.ID, n.led, realTime, ackHost{&n.load, n})
-	n.control = controlloop.New(controlloop.Parts{ID: id, Mu: &n.mu, Time: realTime, Lives: n.lives, Leadership: n.leadership,
-		Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
+	n.control = controlloop.New(controlloop.Parts{ID: id, Mu: &n.mu, Time: realTime, Lives: n.lives,
+		Leadership: n.leadership, Acks: n.acks, Gossip: n.gossip, Ledger: n.led, Host: loopHost{host{n}}, Log: n.log})
 	n.addresses = addresses.New(cfg.VIP, id, n.lives, addressesHost{host{n}}, n.log)
 	n.links = links.New(cfg, id, n.gossip, host{n}, n.log)
 	n.history = history.New(cfg.Dir, id, n.gossip, historyHost{host{n}}, n.log)
@@ -341,7 +341,7 @@ func (n *Node) run(ctx context.Context) (err error) {
 }
 
 func (n *Node) startParts() error {
-	n.load.Start(func() []api.DiskView { return n.room.State().Disks })
+	n.load.Start()
 	err := n.startEngine()
 	if err != nil {
 		return err
@@ -441,7 +441,8 @@ func (n *Node) startFeed() (err error) {
 func (n *Node) shutdown(cancel context.CancelFunc) {
 	defer cancel()
 	n.log.Info("stopping")
-	n.control.LeaderHost().Change((*lifecycle.Status).BeginStop) // the others should not hand leadership to this node any more
+	// The others should not hand leadership to this node any more.
+	n.control.LeaderHost().Change((*lifecycle.Status).BeginStop)
 	n.wakeLoop()
 	if n.lives.StepDown(n.ctx, n.control.View) == nil {
 		n.stopServer()

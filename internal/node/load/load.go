@@ -1,6 +1,5 @@
 // Package load is what a member measures of its own load: what is committed, how long a sample of its commits spends in
-// each stage, how long the raft log's writes take, and what its router and its disks hold. GET /load and /metrics show
-// it.
+// each stage, and how long the raft log's writes take. GET /load and /metrics show it.
 package load
 
 import (
@@ -32,18 +31,10 @@ type Load struct {
 	// transactions of transaction_warn bytes; statements beyond transaction_refuse
 	warned, refused atomic.Uint64
 	watch           stopwatch
-	disks           func() []api.DiskView // nil: not known
 }
 
-// Start is called before the member begins to work: ages count from here. disks tells how full its disks are.
-func (l *Load) Start(disks func() []api.DiskView) { l.began, l.disks = time.Now(), disks }
-
-func (l *Load) diskViews() []api.DiskView {
-	if l.disks == nil {
-		return nil
-	}
-	return l.disks()
-}
+// Start is called before the member begins to work: ages count from here.
+func (l *Load) Start() { l.began = time.Now() }
 
 // CountWarned counts a transaction of transaction_warn bytes; CountRefused counts statements beyond transaction_refuse.
 func (l *Load) CountWarned()               { l.warned.Add(1) }
@@ -57,7 +48,7 @@ func (l *Load) Bytes() uint64 { return l.bytes.Load() }
 func (l *Load) View(rate float64) api.LoadView {
 	v := api.LoadView{AgeS: time.Since(l.began).Seconds(), Transactions: l.transactions.Load(), Bytes: l.bytes.Load(),
 		Commits: map[string]api.Histogram{api.StageTotal: l.total.view()}, LogWrites: l.writes.view(),
-		Large: l.Large(rate), Disks: l.diskViews()}
+		Large: l.Large(rate)}
 	for i, stage := range api.Stages {
 		v.Commits[stage] = l.stages[i].view()
 	}
@@ -303,15 +294,12 @@ var (
 		"Transactions of this leader's of transaction_warn bytes or more.", nil, nil)
 	refusedDesc = prometheus.NewDesc("trireme_refused_transactions_total",
 		"Statements that this leader's mysqld refused for transaction_refuse.", nil, nil)
-	diskFreeDesc = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.",
-		[]string{"holds"}, nil)
-	diskTotalDesc = prometheus.NewDesc("trireme_disk_size_bytes", "Size of the file system.", []string{"holds"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (l *Load) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{stageDesc, totalDesc, writeDesc, trxDesc, trxBytesDesc, largeDesc, warnedDesc,
-		refusedDesc, diskFreeDesc, diskTotalDesc} {
+		refusedDesc} {
 		out <- d
 	}
 }
@@ -329,10 +317,6 @@ func (l *Load) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(largeDesc, prometheus.GaugeValue, float64(max(x.bytes, x.total)))
 	out <- prometheus.MustNewConstMetric(warnedDesc, prometheus.CounterValue, float64(l.warned.Load()))
 	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
-	for _, x := range l.diskViews() {
-		out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
-		out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
-	}
 }
 
 func (h *histogram) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {

@@ -1,6 +1,6 @@
-// Package room is what a member does about room: it purges the raft log of what no recovery needs (S8), gives up members
-// that are away when the log is at its bound, refuses writes when that is not enough, and watches the free space of its
-// disks.
+// Package room is what a member does about room: it purges the raft log of what no recovery needs (S8), gives up
+// members that are away when the log is at its bound, refuses writes when that is not enough, and watches the free
+// space of its disks.
 package room
 
 import (
@@ -92,7 +92,8 @@ func (r *Room) change(f func(*State)) (was State) {
 
 // Purge has a member's log purged up to where S8 allows it, by its caller: first, by usual, of what no node's recovery
 // needs any more. If the log is beyond its bound after that, atBound gives up data nodes that are away, if S8 holds
-// without them: they are seeded when they come back. pin says who keeps the rest; self is what the member says of itself.
+// without them: they are seeded when they come back. pin says who keeps the rest; self is what the member says of
+// itself.
 func Purge(self ledger.LogRetainer, st *consensus.Status, settings *config.Cluster, peers gossip.Peers,
 	usual func(safe uint64) (beyond bool), atBound func(safe uint64, given []string)) (pin string) {
 	m, all := membership.VotesOf(st), membership.Retainers(self, st, settings, peers)

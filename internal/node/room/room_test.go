@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/base/run"
@@ -194,7 +196,7 @@ func TestNoteBound(t *testing.T) {
 	}
 }
 
-// TestPurge: nobody is given up while the log is below its bound.
+// TestPurge: no member is given up while the log is below its bound.
 func TestPurge(t *testing.T) {
 	r, h := newTest(t)
 	st := consensus.Status{State: consensus.State{Term: 1}, Voters: []uint64{1, 2, 3}}
@@ -218,6 +220,23 @@ func TestPurge(t *testing.T) {
 		}
 		if got := strings.Join(said, " "); got != want || !strings.Contains(pin, who) {
 			t.Errorf("beyond its bound %v: %q, %q", beyond, got, pin)
+		}
+	}
+}
+
+// TestDiskMetrics: each disk has its free bytes and its size.
+func TestDiskMetrics(t *testing.T) {
+	r, _ := newTest(t)
+	r.state.Disks = []api.DiskView{{Holds: "log, data", FreeBytes: 5, TotalBytes: 9}}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(r)
+	families, err := reg.Gather()
+	if err != nil || len(families) != 2 {
+		t.Fatal(len(families), err)
+	}
+	for i, want := range []float64{5, 9} { // by name: free, size
+		if m := families[i].GetMetric()[0]; m.GetGauge().GetValue() != want || m.GetLabel()[0].GetValue() != "log, data" {
+			t.Error(families[i])
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"trireme/internal/api"
@@ -56,6 +57,23 @@ func (r *Room) disks() (out []api.DiskView) {
 		}
 	}
 	return out
+}
+
+var (
+	diskFreeDesc = prometheus.NewDesc("trireme_disk_free_bytes", "Bytes that the node may still write.",
+		[]string{"holds"}, nil)
+	diskTotalDesc = prometheus.NewDesc("trireme_disk_size_bytes", "Size of the file system.", []string{"holds"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*Room) Describe(out chan<- *prometheus.Desc) { out <- diskFreeDesc; out <- diskTotalDesc }
+
+// Collect implements prometheus.Collector.
+func (r *Room) Collect(out chan<- prometheus.Metric) {
+	for _, x := range r.State().Disks {
+		out <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(x.FreeBytes), x.Holds)
+		out <- prometheus.MustNewConstMetric(diskTotalDesc, prometheus.GaugeValue, float64(x.TotalBytes), x.Holds)
+	}
 }
 
 // Await waits until the raft log's disk has room for one more segment. A daemon that ended because it had none must not
