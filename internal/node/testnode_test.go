@@ -7,11 +7,10 @@ import (
 	"testing"
 
 	"go.etcd.io/raft/v3"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/base/config"
-	"trireme/internal/base/loop"
 	"trireme/internal/core/consensus"
+	"trireme/lab/testkit/testraft"
 )
 
 // testDir is what the directory of a node of a test says.
@@ -92,22 +91,9 @@ func openTestLog(t testing.TB, n *Node) {
 // startTestRaft runs raft on a node's log. It hears and reaches no other node; change is of what it would do otherwise.
 func startTestRaft(t testing.TB, n *Node, change func(*consensus.Config), boot ...raft.Peer) {
 	t.Helper()
-	c := consensus.Config{ID: n.id.ID, Storage: n.rlog, Send: func([]*raftpb.Message) {},
-		OnFatal: func(err error) { t.Error(err) }, Logger: n.log}
+	c := consensus.Config{ID: n.id.ID, Storage: n.rlog, Logger: n.log}
 	if change != nil {
 		change(&c)
 	}
-	var err error
-	if c.Loop, err = loop.New(enginePatience); err != nil {
-		t.Fatal(err)
-	}
-	if n.cons, err = consensus.Start(c, boot); err != nil {
-		t.Fatal(err)
-	}
-	c.Loop.Start()
-	t.Cleanup(func() {
-		n.cons.Stop()
-		c.Loop.Stop()
-		c.Loop.Wait()
-	})
+	n.cons = testraft.Start(t, c, boot...)
 }

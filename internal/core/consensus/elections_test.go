@@ -550,13 +550,19 @@ func TestReadIndexIsNotPassedOn(t *testing.T) {
 	e := threeVoters(t)
 	e.members[1].core.campaign()
 	e.settle()
-	m := e.members[2]
-	m.core.receive(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(3)), To: new(uint64(2)),
+	e.askInVain(t, 2, 3)
+}
+
+// askInVain has a member get a question from another one, which it must not pass on.
+func (e *env) askInVain(t *testing.T, id, from uint64) {
+	t.Helper()
+	m := e.members[id]
+	m.core.receive(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(from), To: new(id),
 		Entries: []*raftpb.Entry{{Data: []byte("question")}}})
 	m.turn()
 	for _, msg := range e.net {
-		if msg.GetFrom() != 2 {
-			t.Errorf("2 sends %v", msg)
+		if msg.GetFrom() != id {
+			t.Errorf("%d sends %v", id, msg)
 		}
 	}
 }
@@ -569,14 +575,7 @@ func TestReadIndexInTheTurnOfALoss(t *testing.T) {
 	m := e.members[1]
 	m.core.receive(&raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(3)), To: new(uint64(1)),
 		Term: new(m.core.state.Term + 1)})
-	m.core.receive(&raftpb.Message{Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(uint64(1)),
-		Entries: []*raftpb.Entry{{Data: []byte("question")}}})
-	m.turn()
-	for _, msg := range e.net {
-		if msg.GetFrom() != 1 {
-			t.Errorf("1 sends %v", msg)
-		}
-	}
+	e.askInVain(t, 1, 2)
 }
 
 // TestLeastTimeout: a lease ends before the first voter that has a shorter election timeout would vote for another

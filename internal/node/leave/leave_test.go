@@ -14,7 +14,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/base/loop"
 	"trireme/internal/base/poll"
 	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
@@ -23,6 +22,7 @@ import (
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/membership"
+	"trireme/lab/testkit/testraft"
 )
 
 // testHost is the rest of db1, as far as the tests need it.
@@ -104,21 +104,7 @@ func start(t *testing.T, e *End, h testMembers, boot ...raft.Peer) {
 		}
 		return nil
 	}
-	l, err := loop.New(time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.raft, err = consensus.Start(consensus.Config{ID: 1, Loop: l, Storage: h.log, Send: func([]*raftpb.Message) {},
-		OnCommitted: committed, OnFatal: func(err error) { t.Error(err) }, Logger: e.Log}, boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Start()
-	t.Cleanup(func() {
-		h.raft.Stop()
-		l.Stop()
-		l.Wait()
-	})
+	h.raft = testraft.Start(t, consensus.Config{Storage: h.log, OnCommitted: committed}, boot...)
 }
 
 // TestConfirmPlain: the end is committed only after a mysqld was seen that is as it was made ready, not one that was

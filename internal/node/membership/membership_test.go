@@ -17,12 +17,12 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/base/loop"
 	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
+	"trireme/lab/testkit/testraft"
 )
 
 // testHost is db1. What a test does not need is not there.
@@ -56,22 +56,7 @@ func (h *testHost) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.rlog.Close() })
-	l, err := loop.New(time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.raft, err = consensus.Start(consensus.Config{ID: 1, Loop: l, Storage: h.rlog, Send: func([]*raftpb.Message) {},
-		OnFatal:      func(err error) { t.Error(err) },
-		TickInterval: time.Second, Logger: slog.New(slog.DiscardHandler)}, []raft.Peer{{ID: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Start()
-	t.Cleanup(func() {
-		h.raft.Stop()
-		l.Stop()
-		l.Wait()
-	})
+	h.raft = testraft.Start(t, consensus.Config{Storage: h.rlog, TickInterval: time.Second}, raft.Peer{ID: 1})
 	h.raft.Campaign()
 }
 
