@@ -23,7 +23,8 @@ func (h loopHost) Raft() controlloop.Raft { return h.n.cons }
 func (h loopHost) Applying(v *ha.Server) {
 	n := h.n
 	s := &n.srv
-	v.Applied, v.Applier, v.Rate, v.Heavy, v.Delayed = s.backlog.Applied, n.seeding.Applier(), s.rate, s.heavy, n.delay.Text()
+	v.Applied, v.Applier, v.Rate, v.Heavy = s.backlog.Applied, n.seeding.Applier(), s.rate, s.heavy
+	v.Delayed = n.delay.Text()
 	v.Stalled = n.stalledLocked() > 0
 }
 

@@ -31,7 +31,8 @@ func TestOutagesHaveALength(t *testing.T) {
 		all := n.history.All()
 		return all[len(all)-1]
 	}
-	if e := report(7); e.Kind != history.EventElection || e.GapMS != 0 || !strings.Contains(e.Cause, "no leader was known") {
+	if e := report(7); e.Kind != history.EventElection || e.GapMS != 0 ||
+		!strings.Contains(e.Cause, "no leader was known") {
 		t.Errorf("it is not known: %+v", e)
 	}
 	// db3 has seen db2 take writes in term 7, 40 s ago by its own clock, which is an hour ahead.

@@ -69,7 +69,8 @@ func TestWatchMembers(t *testing.T) {
 	look("down db2", "up db2")
 	cannotReach(n, 2, 2*gossip.Grace+1)
 	look("down db2", "up db2", "down db2")
-	if text := n.history.All()[2].Message; !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
+	text := n.history.All()[2].Message
+	if !strings.Contains(text, "db1 cannot reach it at 10.0.0.2:7306: no route to host") {
 		t.Errorf("%q: the address is not named", text)
 	}
 	cannotReach(n, 0, 0)
@@ -78,7 +79,7 @@ func TestWatchMembers(t *testing.T) {
 
 // cannotReach has a node find that it has tried for so long to reach one member, at 10.0.0.2.
 func cannotReach(n *Node, id uint64, since time.Duration) {
-	n.links.Measure(brokenLink{id, since})(context.TODO())
+	n.links.Measure(brokenLink{id, since})(context.Background())
 }
 
 type brokenLink struct {
@@ -96,7 +97,7 @@ func (b brokenLink) Trouble(id uint64) (t transport.Trouble) {
 	return t
 }
 
-// earlier is a time that is so much behind.
+// earlier is a clock that shows less than the real one, by a fixed difference.
 type earlier struct {
 	run.Real
 	by time.Duration

@@ -25,7 +25,8 @@ func (n *Node) newPublisher() *dump.Publisher {
 	}
 	return dump.NewPublisher(dump.PublisherConfig{Cluster: n.id.ClusterID, ServerID: streamServerID,
 		ServerVersion: version, Reserved: config.MaxMemberID,
-		Open: func() dump.PublishedLog { return lifecycle.NewFeedLog(n.rlog, n.led) }, ReadIndex: n.cons.ReadIndex, Void: n.seeding.DeclaredVoid,
+		Open: func() dump.PublishedLog { return lifecycle.NewFeedLog(n.rlog, n.led) }, ReadIndex: n.cons.ReadIndex,
+		Void:   n.seeding.DeclaredVoid,
 		Report: n.streamFailed, Logger: n.log})
 }
 

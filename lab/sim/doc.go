@@ -15,8 +15,8 @@
 // disk lives, which is what runs above consensus. Package sim brings one that proposes random entries and checks what
 // Raft promises (S2, S10, S12); the member of a node with a model of mysqld is another: SQLTop, the daemon's work above
 // consensus on fakemysql, with clients. The organs of a member do there what they do in the daemon, in simulated time
-// (exec); see member. It checks S1, S3 to S8, S11, S12 and the commit rules as they show on servers, that no lock is held
-// over a wait, and at the end that all hold what is committed, once, and nothing else.
+// (exec); see member. It checks S1, S3 to S8, S11, S12 and the commit rules as they show on servers, that no lock is
+// held over a wait, and at the end that all hold what is committed, once, and nothing else.
 //
 //	Start(n)  -> a life begins: n.Log() is open; consensus starts when it returns
 //	Committed, Snapshot, State, Asked, Told   as things happen in that life

@@ -37,7 +37,8 @@ type (
 )
 
 // gossipConfig has no folder: who took writes last is not kept over a restart here.
-var gossipConfig = config.Node{Dir: os.DevNull, Raft: config.Raft{ElectionTimeoutMS: int(electionTimeout / time.Millisecond)}}
+var gossipConfig = config.Node{Dir: os.DevNull,
+	Raft: config.Raft{ElectionTimeoutMS: int(electionTimeout / time.Millisecond)}}
 
 // gossipHost is the node as package gossip sees it (node.gossipHost).
 type gossipHost struct{ g *member }

@@ -40,7 +40,7 @@ func (r seedRaft) Status() consensus.Status { return r.g.n.Status() }
 // seedCluster is the members to it.
 type seedCluster struct{ leadershipHost }
 
-// Census and the next ones implement seeding.Cluster. There are no entries that nobody can apply, and no decisions
+// Census and the next ones implement seeding.Cluster. Every entry can be applied, so there are no decisions
 // about them.
 func (c seedCluster) Census() membership.Census { return membership.Census{Census: c.g.census()} }
 func (c seedCluster) Change(context.Context, uint64, func(*config.Cluster) error) (*config.Cluster, error) {

@@ -138,11 +138,10 @@ func (h loopHost) Restart(string) {
 
 // Kill implements controlloop.Host.
 func (h loopHost) Kill(l *lifecycle.Life) error {
-	if h.g.lives.Life() == l {
-		h.g.killServer(false)
-		h.g.noticeDeath()
+	if h.g.lives.Life() != l {
+		return nil
 	}
-	return nil
+	return h.g.proc.Kill()
 }
 
 // opened is called when mysqld opens writes.

@@ -17,8 +17,8 @@ import (
 	"trireme/lab/sim/fakemysql"
 )
 
-// sqlWorld is what the members of one run share: the clients, and what is true. It knows every committed transaction, in
-// log order, from whichever node hears of it first, and keeps a server of its own that has run exactly those.
+// sqlWorld is what the members of one run share: the clients, and what is true. It knows every committed transaction,
+// in log order, from whichever node hears of it first, and keeps a server of its own that has run exactly those.
 type sqlWorld struct {
 	w       *World
 	members []*member
@@ -99,8 +99,8 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	return s
 }
 
-// broken says whether the member breaks a rule on purpose: because a test asked for it, or because the program was built
-// so (package mutant) and the code that it breaks is not simulated: that of mysqld's files.
+// broken says whether the member breaks a rule on purpose: because a test asked for it, or because the program was
+// built so (package mutant) and the code that it breaks is not simulated: that of mysqld's files.
 func (s *sqlWorld) broken(rule string) bool {
 	return s.rule == rule || rule == "S5" && mutant.S5
 }

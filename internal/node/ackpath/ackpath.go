@@ -1,4 +1,5 @@
-// Package ackpath leads from what mysqld writes to Raft, and from what Raft has committed to the OKs of mysqld's clients.
+// Package ackpath leads from what mysqld writes to Raft, and from what Raft has committed to the OKs of mysqld's
+// clients.
 //
 //	mysqld --binary log--> Carry --proposals--> Raft
 //	Raft --entries--> ledger --> commit rules --> flow control --> OK (S1)

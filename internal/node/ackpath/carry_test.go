@@ -50,13 +50,15 @@ func TestCarryWaitsForRoom(t *testing.T) {
 	p, h := newTestPath()
 	h.offer = func(func(uint64, uint64, error)) bool { return len(h.offers) > 1 }
 	s := &testStream{left: []string{"a", "b"}}
-	if err := p.Carry(t.Context(), func() {}, s, 7); err != dump.ErrClosed || !s.wait || !slices.Equal(h.offers, []string{"a"}) {
+	err := p.Carry(t.Context(), func() {}, s, 7)
+	if err != dump.ErrClosed || !s.wait || !slices.Equal(h.offers, []string{"a"}) {
 		t.Errorf("%v, %q", err, h.offers)
 	}
 	if h.room(); s.wait {
 		t.Error("the stream waits although there is room")
 	}
-	if err := p.Carry(t.Context(), func() {}, s, 7); err != dump.ErrClosed || !slices.Equal(h.offers, []string{"a", "b"}) {
+	err = p.Carry(t.Context(), func() {}, s, 7)
+	if err != dump.ErrClosed || !slices.Equal(h.offers, []string{"a", "b"}) {
 		t.Errorf("%v, %q", err, h.offers)
 	}
 }

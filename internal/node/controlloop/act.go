@@ -124,8 +124,8 @@ func (c *Loop) endsLocked(how func(*lifecycle.Status)) {
 	c.Gossip.Publish()
 }
 
-// EndServer sends SIGKILL to a life's process. One that hangs in the kernel, with its disk, can stay for longer: it does
-// nothing any more, and is not waited for.
+// EndServer sends SIGKILL to a life's process. One that hangs in the kernel, with its disk, can stay for longer: it
+// does nothing any more, and is not waited for.
 func (c *Loop) EndServer(l *lifecycle.Life) {
 	if err := c.Host.Kill(l); err != nil {
 		c.Host.Fail(fmt.Errorf("mysqld cannot be killed: %w", err)) // it ends with this process

@@ -28,8 +28,8 @@ func newTest(t *testing.T) (*Gossip, *testHost) {
 	}
 	cfg := config.Default()
 	cfg.Dir = t.TempDir()
-	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}), run.Real{Boottime: consensus.Boottime}, h,
-		slog.New(slog.DiscardHandler)), h
+	return New(cfg, config.Identity{ID: 1, Name: "db1"}, ledger.New(raftlog.Boundary{}),
+		run.Real{Boottime: consensus.Boottime}, h, slog.New(slog.DiscardHandler)), h
 }
 
 func (h *testHost) Settings() *config.Cluster { return h.settings }

@@ -50,7 +50,8 @@ const (
 	EventRefused = "refused"
 )
 
-// ReqEvents is a request between daemons: the ids of events, 8 bytes each, answered with events that are not among them.
+// ReqEvents is a request between daemons: the ids of events, 8 bytes each, answered with events that are not among
+// them.
 var ReqEvents = transport.Kind[[]byte, []api.Event]{Number: 5}
 
 // Host is the rest of the member.

@@ -51,7 +51,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// open reads what a directory has, for nobody.
+// open reads what a directory has; it has no host.
 func open(dir string) *History {
 	return New(dir, config.Identity{}, nil, nil, slog.New(slog.DiscardHandler))
 }

@@ -92,8 +92,8 @@ func (l *Links) Unreached(name string) string {
 }
 
 // Measure returns what looks at the round trips to the other members, each time that it is called. The election timeout
-// itself does not follow them: it is a promise to the leader, on which the lease rests (S10), and a change would have to
-// be agreed upon by all before anybody relied on it.
+// itself does not follow them: it is a promise to the leader, on which the lease rests (S10), and a change would have
+// to be agreed upon by all before anybody relied on it.
 func (l *Links) Measure(tr Transport) func(context.Context) {
 	return func(context.Context) { l.measure(tr) }
 }

@@ -205,9 +205,9 @@ func (r *Routing) views() []api.RouterView {
 	return views
 }
 
-// RouterView is where the router leads, and the term of that leader, 0: none; self is what this member tells of itself. The
-// leader is who says that its writes are open in the highest term, unless this member knows of a newer one.
-// That this member knows no leader makes no other one: what it heard last may be seconds old.
+// RouterView is where the router leads, and the term of that leader, 0: none; self is what this member tells of itself.
+// The leader is who says that its writes are open in the highest term, unless this member knows of a newer one. That
+// this member knows no leader makes no other one: what it heard last may be seconds old.
 func (r *Routing) RouterView(self gossip.Status) (v router.View, term uint64) {
 	var best gossip.Status
 	all := append([]gossip.Status{self}, r.gossip.Members()...)

@@ -67,8 +67,8 @@ func newMember(t *testing.T) *member {
 		}
 	}
 	m.s = New(config.Default(), config.Identity{Cluster: "prod", Name: "db1", ID: 1, Role: config.RoleVoter},
-		Parts{Time: realTime, Ledger: ledger.New(raftlog.Boundary{}), Cluster: testCluster{m}, Server: testServer{m}, Memory: m, Host: m,
-			Logger: slog.New(slog.DiscardHandler)})
+		Parts{Time: realTime, Ledger: ledger.New(raftlog.Boundary{}), Cluster: testCluster{m}, Server: testServer{m},
+			Memory: m, Host: m, Logger: slog.New(slog.DiscardHandler)})
 	return m
 }
 

@@ -107,7 +107,8 @@ func (s *Seeding) seed(ctx context.Context) error {
 	}
 	failpoint.Hit("seed.done")
 	copied := s.copyingNow().progress.Done
-	s.log.Info("seeding is done", "donor", donor, "bytes", copied, "took", s.time.Wall().Sub(began).Round(time.Millisecond))
+	s.log.Info("seeding is done", "donor", donor, "bytes", copied, "took",
+		s.time.Wall().Sub(began).Round(time.Millisecond))
 	s.host.Record(api.Event{Kind: "seeded", Index: d.Applied, Message: fmt.Sprintf(
 		"has a copy of %s's data: %d MiB in %.1f s", donor, copied>>20, s.time.Wall().Sub(began).Seconds())})
 	return nil
