@@ -1,6 +1,13 @@
 package raftlog
 
-import "io"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"trireme/internal/base/failpoint"
+)
 
 // FS is all that the log asks of a file system, so that tests and the simulator can replace it with a faulty one. Names
 // are paths; directories are made with MkdirAll only. The log distinguishes errors for which errors.Is(err,
@@ -41,4 +48,45 @@ type File interface {
 	// do so returns nil.
 	Allocate(size int64) error
 	Size() (int64, error)
+}
+
+// ReadFile reads a whole file.
+func ReadFile(fsys FS, name string) (b []byte, err error) {
+	f, err := fsys.OpenRead(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	b = make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ReplaceFile replaces a file, which only this user can read, and returns once that is durable. After a crash it has
+// the old content or the new one, never a mixture. Two at a time must not replace the same file.
+func ReplaceFile(fsys FS, name string, data []byte) error {
+	tmp := name + newSuffix
+	f, err := fsys.Create(tmp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		err = f.Fdatasync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		failpoint.Hit("file.before-rename")
+		err = fsys.Rename(tmp, name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", name, err), fsys.Remove(tmp))
+	}
+	failpoint.Hit("file.after-rename")
+	return fsys.SyncDir(filepath.Dir(name))
 }
