@@ -11,6 +11,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/recovery"
 )
 
@@ -21,7 +22,7 @@ func TestDamagedFiles(t *testing.T) {
 		config.IdentityName: func(dir string) error { _, err := config.LoadIdentity(dir); return err },
 		config.ClusterName:  func(dir string) error { _, err := config.LoadCluster(dir); return err },
 		config.SecretsName:  func(dir string) error { _, err := config.LoadSecrets(dir); return err },
-		"node.json":         func(dir string) error { _, err := openLocalFile(dir); return err },
+		"node.json":         func(dir string) error { _, err := memory.Open(raftlog.OSFS{}, dir); return err },
 		"generation.json":   func(dir string) error { _, err := recovery.Load(dir); return err },
 	} {
 		for _, text := range []string{`{"x`, `{"name": 1, "members": 1, "feed": 1, "incarnation": "x", "takeover": "x"}`} {

@@ -25,12 +25,12 @@ func (n *Node) appliedLocked() (executed gtid.Set, lacks ledger.Backlog) {
 }
 
 func (h delayHost) Order() *delay.Order {
-	if h.n.local == nil {
+	if h.n.memory == nil {
 		return nil // of a node that is being put together
 	}
-	return h.n.local.get().Hold
+	return h.n.memory.Order()
 }
 
 func (h delayHost) SetOrder(o *delay.Order) error {
-	return h.n.local.update(func(s *localState) { s.Hold = o })
+	return h.n.memory.SetOrder(o)
 }

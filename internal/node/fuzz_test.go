@@ -14,9 +14,11 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 	"trireme/lab/heap"
@@ -51,22 +53,22 @@ func FuzzLocalFile(f *testing.F) {
 	dir := scratch(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		put(t, dir, "node.json", b)
-		l, err := openLocalFile(dir)
+		l, err := memory.Open(raftlog.OSFS{}, dir)
 		if err != nil {
 			if !strings.Contains(err.Error(), "node.json is damaged") {
 				t.Fatalf("unclassified: %v", err)
 			}
 			return
 		}
-		before := *l.get()
-		if err := l.update(func(s *localState) { s.Lead(before.Incarnation+1, 5) }); err != nil {
+		before := *l.Get()
+		if err := l.Update(func(s *memory.State) { s.Lead(before.Incarnation+1, 5) }); err != nil {
 			t.Fatal(err)
 		}
-		again, err := openLocalFile(dir)
-		if err != nil || !sameJSON(t, again.get(), l.get()) {
-			t.Fatalf("%+v became %+v: %v", l.get(), again.get(), err)
+		again, err := memory.Open(raftlog.OSFS{}, dir)
+		if err != nil || !sameJSON(t, again.Get(), l.Get()) {
+			t.Fatalf("%+v became %+v: %v", l.Get(), again.Get(), err)
 		}
-		if s := again.get(); s.Durable != before.Durable || s.LogMade != before.LogMade ||
+		if s := again.Get(); s.Durable != before.Durable || s.LogMade != before.LogMade ||
 			s.Led[len(s.Led)-1] != before.Incarnation+1 {
 			t.Fatalf("%+v became %+v", before, *s)
 		}

@@ -19,10 +19,12 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/history"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )
@@ -51,8 +53,8 @@ func goldenGeneration() *config.Generation {
 }
 
 // goldenState is what node.json holds.
-func goldenState() localState {
-	return localState{State: lifecycle.State{Incarnation: 12,
+func goldenState() memory.State {
+	return memory.State{State: lifecycle.State{Incarnation: 12,
 		Lives: ledger.Lives{Led: []uint64{3, 11}, Retired: map[uint64]int64{3: 400},
 			Prelude: map[uint64]int64{11: 2}}, Durable: 4711, Inherited: "00000000-0000-8005-8001-000000000001:1-3"},
 		LogMade: true}
@@ -102,7 +104,7 @@ func goldenStatus() gossip.Status {
 // TestGoldenWritten: what a node keeps, and tells others, does not change by accident.
 func TestGoldenWritten(t *testing.T) {
 	dir := t.TempDir()
-	local, err := openLocalFile(dir)
+	local, err := memory.Open(raftlog.OSFS{}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func TestGoldenWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, got := range map[string][]byte{
-		"node.json":            written("node.json", local.update(func(s *localState) { *s = goldenState() })),
+		"node.json":            written("node.json", local.Update(func(s *memory.State) { *s = goldenState() })),
 		"generation.json":      written("generation.json", goldenSource().Save(dir)),
 		"generation-left.json": written("generation.json", goldenLeft().Save(dir)),
 		"history.jsonl":        written("history.jsonl", nil),
@@ -183,19 +185,21 @@ func TestNotesInNodeJSON(t *testing.T) {
 `
 	notes := seeding.Notes{Diverged: &api.ApplyErrorView{Number: 1397, Error: "e", Diverged: true, Index: 9,
 		Since: goldenTime}, Voids: []string{"a", "b"}, Heals: []time.Time{goldenTime}}
-	f, err := openLocalFile(t.TempDir())
+	dir := t.TempDir()
+	f, err := memory.Open(raftlog.OSFS{}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.update(func(s *localState) {
+	if err := f.Update(func(s *memory.State) {
 		s.Incarnation, s.Durable, s.LogMade, s.Notes, s.Hold = 12, 4711, true, notes, new(delay.Order)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(f.path); err != nil || string(got) != want {
+	if got, err := os.ReadFile(filepath.Join(dir, memory.Name)); err != nil || string(got) != want {
 		t.Errorf("%v: %s", err, got)
 	}
-	if f, err = openLocalFile(filepath.Dir(f.path)); err != nil || !reflect.DeepEqual(f.get().Notes, notes) {
+	f, err = memory.Open(raftlog.OSFS{}, dir)
+	if err != nil || !reflect.DeepEqual(f.Get().Notes, notes) {
 		t.Errorf("read again: %+v, %v", f, err)
 	}
 }
@@ -220,8 +224,8 @@ func TestGoldenRead(t *testing.T) {
 				}
 			}
 			place("node.json", "node.json")
-			local, err := openLocalFile(dir)
-			if want := goldenState(); err != nil || !reflect.DeepEqual(*local.get(), want) {
+			local, err := memory.Open(raftlog.OSFS{}, dir)
+			if want := goldenState(); err != nil || !reflect.DeepEqual(*local.Get(), want) {
 				t.Errorf("node.json: %+v, %v", local, err)
 			}
 			for name, want := range map[string]*recovery.State{"generation.json": goldenSource(),

@@ -10,7 +10,7 @@ import (
 // end is how this node takes part in the end of its cluster.
 func (n *Node) end() *leave.End {
 	return &leave.End{ID: n.id, Mu: &n.mu, Lives: n.lives, Leadership: n.leadership, Members: n.members,
-		Control: n.control, Gossip: n.gossip, Ledger: n.led, Memory: n.local, Host: leaveHost{host{n}}, Log: n.log}
+		Control: n.control, Gossip: n.gossip, Ledger: n.led, Memory: n.memory, Host: leaveHost{host{n}}, Log: n.log}
 }
 
 // leaveHost is what the end of the cluster sees of this node.

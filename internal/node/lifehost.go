@@ -16,7 +16,7 @@ import (
 func (n *Node) openLives() {
 	n.lives.Open(lifecycle.Config{Cluster: n.id.ClusterID, Node: uint16(n.id.ID), Base: n.began, Log: n.rlog,
 		Ledger: n.led,
-		Memory: n.local, Feed: lifeFeed{n}, Host: lifeHost{n}, Logger: n.log})
+		Memory: n.memory, Feed: lifeFeed{n}, Host: lifeHost{n}, Logger: n.log})
 }
 
 // lifeHost is what a life of mysqld sees of this node.

@@ -13,10 +13,12 @@ import (
 	"testing"
 
 	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )
@@ -32,19 +34,19 @@ func TestNewerLocalState(t *testing.T) {
 		}
 	}
 	write("node.json", strings.Replace(string(golden(t, "node.json")), "{", `{"later": {"x": [1]}, `, 1))
-	f, err := openLocalFile(dir)
+	f, err := memory.Open(raftlog.OSFS{}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // by two lives
-		if err := f.update(func(s *localState) { s.Durable++ }); err != nil {
+		if err := f.Update(func(s *memory.State) { s.Durable++ }); err != nil {
 			t.Fatal(err)
 		}
-		if f, err = openLocalFile(dir); err != nil {
+		if f, err = memory.Open(raftlog.OSFS{}, dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b, err := os.ReadFile(f.path)
+	b, err := os.ReadFile(filepath.Join(dir, memory.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestNewerLocalState(t *testing.T) {
 		t.Errorf("%v: %s", err, b)
 	}
 	write("node.json", `{"needs": 2, "incarnation": "of another form"}`)
-	if _, err := openLocalFile(dir); !errors.Is(err, config.ErrNewer) {
+	if _, err := memory.Open(raftlog.OSFS{}, dir); !errors.Is(err, config.ErrNewer) {
 		t.Errorf("node.json of a newer version: %v", err)
 	}
 	write("generation.json", `{"needs": 2, "takeover": "of another form"}`)

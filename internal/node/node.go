@@ -37,6 +37,7 @@ import (
 	"trireme/internal/node/links"
 	"trireme/internal/node/load"
 	"trireme/internal/node/membership"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
 	"trireme/internal/node/room"
@@ -61,7 +62,7 @@ type Node struct {
 	id      config.Identity
 	log     *slog.Logger // says which node
 	base    *slog.Logger // for the parts that say it themselves
-	local   *localFile
+	memory  *memory.Memory
 	history *history.History
 	version string
 	began   gtid.Set // what an adopted cluster began with (config.Cluster.Base)

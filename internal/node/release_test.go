@@ -18,6 +18,7 @@ import (
 	"trireme/internal/base/config"
 	"trireme/internal/core/ledger"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/recovery"
 )
 
@@ -28,7 +29,7 @@ type releaseSays struct {
 	SettingsFile string // the addresses that the node's own settings name
 	Settings     uint64 // version of the cluster settings
 	Members      []string
-	Local        localState
+	Local        memory.State
 	Events       []string // kinds of the history, each once
 	First, Last  uint64
 	Term, Commit uint64
@@ -146,11 +147,11 @@ func sayRelease(dir string) (s releaseSays, err error) {
 		return s, err
 	}
 	s.Settings, s.Members = c.Version, c.Names()
-	local, err := openLocalFile(dir)
+	local, err := memory.Open(raftlog.OSFS{}, dir)
 	if err != nil {
 		return s, err
 	}
-	s.Local = *local.get()
+	s.Local = *local.Get()
 	if _, err := recovery.Load(dir); err != nil {
 		return s, err
 	}

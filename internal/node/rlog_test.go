@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"trireme/internal/core/raftlog"
+	"trireme/internal/node/memory"
 )
 
 // TestRestartBeforeTheFirstEntry: a node that joined and is started again before its first entry arrived has an empty
@@ -15,7 +16,7 @@ func TestRestartBeforeTheFirstEntry(t *testing.T) {
 	dir := t.TempDir()
 	opts := raftlog.Options{Dir: filepath.Join(dir, "raft"), Cluster: 1, NodeID: 4}
 	start := func() error {
-		local, err := openLocalFile(dir)
+		local, err := memory.Open(raftlog.OSFS{}, dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,6 +39,7 @@ import (
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/links"
 	"trireme/internal/node/membership"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/process"
 	"trireme/internal/node/reads"
 	"trireme/internal/node/recovery"
@@ -153,7 +154,7 @@ func open(ctx context.Context, cfg config.Node, version string, log *slog.Logger
 	if err := n.certs.Open(); err != nil {
 		return nil, err
 	}
-	if n.local, err = openLocalFile(cfg.Dir); err != nil {
+	if n.memory, err = memory.Open(raftlog.OSFS{}, cfg.Dir); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.RaftDir(), 0o700); err != nil {
@@ -211,7 +212,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 	opts := raftlog.Options{Dir: n.cfg.RaftDir(), SegmentBytes: int64(n.cfg.Raft.LogSegment),
 		CacheBytes: int64(n.cfg.Raft.LogCache),
 		Cluster:    n.id.ClusterID, NodeID: n.id.ID, Base: n.began, Keys: keys, Logger: n.base}
-	l, err := openRaftLog(opts, n.local)
+	l, err := openRaftLog(opts, n.memory)
 	if err != nil {
 		return err
 	}
@@ -230,8 +231,8 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 
 // openRaftLog opens or makes the log, and notes that it was made. If it is gone at a later start, then so is what this
 // node promised (S2). An empty log that is there has lost nothing: a node may restart before its first entry arrives.
-func openRaftLog(opts raftlog.Options, local *localFile) (*raftlog.Log, error) {
-	opts.Made = local.get().LogMade
+func openRaftLog(opts raftlog.Options, local *memory.Memory) (*raftlog.Log, error) {
+	opts.Made = local.Get().LogMade
 	l, err := raftlog.Open(opts)
 	if errors.Is(err, raftlog.ErrGone) {
 		return nil, fmt.Errorf("%s: this node had a raft log and it is gone; what it acknowledged cannot be vouched for. "+
@@ -240,7 +241,7 @@ func openRaftLog(opts raftlog.Options, local *localFile) (*raftlog.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := local.update(func(s *localState) { s.LogMade = true }); err != nil {
+	if err := local.Update(func(s *memory.State) { s.LogMade = true }); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil

@@ -94,8 +94,8 @@ func (h seedServer) Version() string { return h.n.bin.Version.String() }
 // seedMemory is node.json to it.
 type seedMemory struct{ n *Node }
 
-func (m seedMemory) Notes() *seeding.Notes { return &m.n.local.get().Notes }
+func (m seedMemory) Notes() *seeding.Notes { return m.n.memory.Notes() }
 
 func (m seedMemory) Note(change func(*seeding.Notes, *lifecycle.State)) error {
-	return m.n.local.update(func(s *localState) { change(&s.Notes, &s.State) })
+	return m.n.memory.Note(change)
 }

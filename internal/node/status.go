@@ -66,7 +66,7 @@ func (n *Node) selfViewLocked(st *consensus.Status) api.MemberView {
 	m := api.MemberView{Name: n.id.Name, Role: n.roleIn(st),
 		Raft: api.RaftView{ID: n.id.ID, State: st.Role.String(), Term: st.Term, Voter: contains(st.Voters, n.id.ID),
 			Match: st.Durable, First: first, Last: st.LastIndex, LogBytes: n.rlog.Size(), LogPinned: room.Pinned,
-			Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.local.get().Durable},
+			Commit: st.Commit, Applied: n.srv.backlog.Applied, Durable: n.memory.Get().Durable},
 		Router: api.RouterView{RWPort: n.cfg.Router.RWPort, ROPort: n.cfg.Router.ROPort, SplitPort: n.cfg.Router.SplitPort,
 			StreamPort:  n.cfg.Router.StreamPort,
 			Connections: clients.Connections, TiedSessions: clients.Tied, FollowedSessions: clients.Followed},

@@ -10,6 +10,8 @@ import (
 
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
+	"trireme/internal/node/memory"
 	"trireme/lab/testkit/testraft"
 )
 
@@ -37,7 +39,7 @@ func newTestNode(t testing.TB, changes ...func(*testDir)) *Node {
 	d.cfg.Cluster, d.cfg.Name = d.id.Cluster, d.id.Name
 	n := newNode(d.cfg, d.id, d.cluster, "test", slog.New(slog.DiscardHandler))
 	var err error
-	if n.local, err = openLocalFile(d.cfg.Dir); err != nil {
+	if n.memory, err = memory.Open(raftlog.OSFS{}, d.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
 	n.openLives()

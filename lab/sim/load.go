@@ -28,12 +28,12 @@ type proposed struct{ term, sum uint64 }
 func newPlain(n *Node) Top { return &plain{n: n} }
 
 // Start begins at the newest place from which the log is needed, or at its beginning.
-func (p *plain) Start() uint64 {
+func (p *plain) Start() (applied uint64, err error) {
 	p.pending, p.applied = map[uint64]proposed{}, 0
 	if hs, _, err := p.n.log.InitialState(); err == nil && hs != nil && p.n.w.rnd.IntN(2) == 0 {
 		p.applied = p.n.log.BoundaryAt(hs.GetCommit()).Index
 	}
-	return p.applied
+	return p.applied, nil
 }
 
 // Committed acknowledges what this node has proposed in the term that it was proposed in.

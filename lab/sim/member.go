@@ -19,6 +19,7 @@ import (
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/memory"
 	"trireme/internal/node/seeding"
 	"trireme/lab/sim/fakemysql"
 )
@@ -28,17 +29,15 @@ import (
 // what package node is to them: their hosts, the wiring, and the periodic work. Modelled are mysqld (fakemysql), its
 // process and its guard's, the network and the disk. Functions name the one of package node that they follow.
 //
-// Left out: force-quorum, the router, node.json's file (what is remembered is durable at once), Life.Watch.
+// Left out: force-quorum, the router.
 type member struct {
 	w   *World
 	n   *Node
 	sql *sqlWorld
 
 	// On the machine's disk.
-	srv   *fakemysql.Server
-	saved lifecycle.State // node.json
-	notes seeding.Notes   // the same
-	bare  bool            // its data directory was lost and has not been replaced yet
+	srv  *fakemysql.Server
+	bare bool // its data directory was lost and has not been replaced yet
 	// tampered: its data directory was written to without the log. That must be detected.
 	tampered bool
 	logger   bool // there is no mysqld
@@ -51,7 +50,8 @@ type member struct {
 	guard guardTimer
 
 	// Of the daemon's life.
-	up bool
+	up     bool
+	memory *memory.Memory // node.json, on the machine's disk
 	organs
 	ruled    *config.Cluster // the settings that acks has seen last
 	id       config.Identity
@@ -91,32 +91,33 @@ const (
 
 func newMember(n *Node, s *sqlWorld) *member {
 	g := &member{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
-	g.saved.Lives = ledger.Lives{Retired: map[uint64]int64{}, Prelude: map[uint64]int64{}}
 	g.lives = lifecycle.New(exec{g})
 	g.newData()
 	s.members = append(s.members, g)
 	return g
 }
 
-// newData is an empty data directory. What was durable in the one before is gone with it (S8).
+// newData is an empty data directory.
 func (g *member) newData() {
 	g.srv = fakemysql.New(uint32(g.n.ID))
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.OnCommit = func(t fakemysql.Trx, leader bool) { g.sql.committedHere(g, t, leader) }
-	g.saved.Durable, g.saved.Inherited, g.notes, g.tampered = 0, "", seeding.Notes{}, false
+	g.tampered = false
 }
 
 // now is the node's CLOCK_BOOTTIME.
 func (g *member) now() time.Duration { return time.Duration(g.n.Clock()) }
 
 // Start implements Top.
-func (g *member) Start() uint64 {
-	g.up = true
+func (g *member) Start() (applied uint64, err error) {
 	hs, _, err := g.n.Log().InitialState()
 	if err != nil {
-		g.w.Violate("S2", "node %d: %v", g.n.ID, err)
-		return 0
+		return 0, err
 	}
+	if g.memory, err = memory.Open(g.memoryFS(), memoryDir); err != nil {
+		return 0, err
+	}
+	g.asks, g.root, g.lock = map[uint64]func(any){}, &taskContext{g: g}, &uncontended{g: g}
 	g.sql.learn(g.n.Log(), hs.GetCommit())
 	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
 	g.acks, g.ruled = ackpath.New(g.n.ID, g.led, exec{g}, ackHost{g}), nil
@@ -126,15 +127,14 @@ func (g *member) Start() uint64 {
 	g.gossip = gossip.New(gossipConfig, g.id, g.led, exec{g}, gossipHost{g}, g.log)
 	g.newSeeding()
 	if g.noDirectory { // node.prepareServer
-		g.noDirectory = false
 		if err := g.seeding.Forget(); err != nil {
-			g.w.Violate("S8", "node %d: %v", g.n.ID, err)
+			return 0, err
 		}
+		g.noDirectory = false
 	}
-	g.asks, g.root, g.lock = map[uint64]func(any){}, &taskContext{g: g}, &uncontended{g: g}
 	g.applied, g.looking = 0, false
 	g.lives = lifecycle.New(exec{g})
-	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: g,
+	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: memoryOf{g},
 		Feed: lifeFeed{g}, Host: g, Logger: g.log})
 	g.control = controlloop.New(controlloop.Parts{ID: g.id, Mu: g.lock, Time: exec{g}, Lives: g.lives, Leadership: g.lead,
 		Acks: g.acks, Gossip: g.gossip, Ledger: g.led, Host: loopHost{g}, Log: g.log})
@@ -142,6 +142,7 @@ func (g *member) Start() uint64 {
 		g.lives.Change((*lifecycle.Status).Off)
 	}
 	g.feed = feeder{}
+	g.up = true
 	life := g.n.life
 	g.w.At(0, func() {
 		if g.n.life == life && g.n.up {
@@ -149,7 +150,7 @@ func (g *member) Start() uint64 {
 			g.n.After(durableEvery, g.keepDurable)
 		}
 	})
-	return g.led.Index()
+	return g.led.Index(), nil
 }
 
 // Crash implements Top: mysqld ends with its daemon.
@@ -225,15 +226,6 @@ func memberIDs(st *consensus.Status) []uint64 {
 	return slices.Compact(ids)
 }
 
-// Recall implements lifecycle.Memory.
-func (g *member) Recall() *lifecycle.State { return &g.saved }
-
-// Remember implements lifecycle.Memory.
-func (g *member) Remember(change func(*lifecycle.State)) error {
-	change(&g.saved)
-	return nil
-}
-
 // Raft implements lifecycle.Host.
 func (g *member) Raft() lifecycle.Raft { return raftOf{g} }
 
@@ -276,8 +268,8 @@ func (g *member) ReleaseSlowed() { g.acks.ReleaseSlowed() }
 // WhyUnacknowledged implements lifecycle.Host.
 func (g *member) WhyUnacknowledged() string { return "" }
 
-// Dying implements lifecycle.Host: see noticeDeath.
-func (g *member) Dying(*lifecycle.Life) {}
+// Dying implements lifecycle.Host.
+func (g *member) Dying(l *lifecycle.Life) { g.control.Dying(l) }
 
 // Fail implements lifecycle.Host.
 func (g *member) Fail(err error) { g.w.Violate("S13", "node %d: %v", g.n.ID, err) }

@@ -106,7 +106,6 @@ func (t *guardTimer) act(g *member, held bool) {
 			g.w.Violate("S10", "node %d runs and holds a lease, and its guard kills mysqld", g.n.ID)
 		}
 		g.killServer(false)
-		g.noticeDeath()
 	}
 }
 

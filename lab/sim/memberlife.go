@@ -28,29 +28,9 @@ func (g *member) killServer(power bool) {
 	g.srv.Crash(keep, func() bool { return r.IntN(4) == 0 })
 	g.w.note(20, g.n.ID, uint64(keep))
 	g.w.Tracef("%d: mysqld dies (power %t), keeps %d of %d", g.n.ID, power, keep, all)
-	if g.proc != nil {
-		g.proc.dead = true
-	}
-	g.hung = false
+	g.hung, g.hungAt, g.feed.on = false, 0, false
 	g.sql.drain(g)
-}
-
-// noticeDeath is what lifecycle.Life.Watch does, and node.watch: dying is seen at once, its end later.
-func (g *member) noticeDeath() {
-	l := g.lives.Life()
-	if l == nil || !g.up {
-		return
-	}
-	g.n.in(g.short(), func() {
-		g.control.Dying(l)
-		g.n.in(time.Duration(5+g.w.rnd.IntN(150))*time.Millisecond, func() {
-			l.EndStream()
-			if g.lives.Life() == l {
-				g.feed.on, g.hungAt = false, 0
-			}
-			g.control.Dead(l)
-		})
-	})
+	g.proc.die()
 }
 
 // connectFeed: mysqld's receiver connects to the feed.

@@ -176,12 +176,13 @@ const (
 	qPurge
 	qStop
 	qTamper
+	qShutdown
 	numSQLFaults
 )
 
 var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated",
 	"switchover", "data directory lost", "clients cut", "leadership back and forth", "logs purged", "daemon stopped politely",
-	"data tampered with"}
+	"data tampered with", "mysqld shut down by somebody"}
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
@@ -190,7 +191,8 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		g = o
 	}
 	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover,
-		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper}[rnd.IntN(20)]
+		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper,
+		qShutdown}[rnd.IntN(21)]
 	if s.rule == "S8xa" { // and a node whose log begins late
 		s.w.operate(fault{kind: fPurge}, rnd)
 		s.w.operate(fault{kind: fChange}, rnd)
@@ -204,7 +206,6 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	switch kind {
 	case qKill:
 		g.killServer(false)
-		g.noticeDeath()
 	case qHang:
 		g.hang(d * 3)
 	case qDropDump:
@@ -225,7 +226,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 			o.switchover(s.wished(rnd))
 		}
 	case qLoseData:
-		s.loseData(g)
+		s.loseData(rnd, g, d)
 	case qStop:
 		if rnd.IntN(3) == 0 {
 			s.alone(g)
@@ -233,6 +234,8 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		g.stopPolitely(d)
 	case qTamper:
 		s.tamper(g)
+	case qShutdown:
+		g.shutDown(rnd)
 	case qBounce:
 		s.bounce(rnd)
 	case qPurge:
@@ -277,22 +280,27 @@ func (s *sqlWorld) alone(g *member) {
 			for _, o := range s.members {
 				if o != g && o.alive() {
 					o.killServer(false)
-					o.noticeDeath()
 				}
 			}
 		})
 	}
 }
 
-// loseData removes a node's data directory, if all others have theirs.
-func (s *sqlWorld) loseData(g *member) {
+// loseData removes a node's data directory, if all others have theirs. The daemon is started again at once or when an
+// operator has looked.
+func (s *sqlWorld) loseData(rnd *rand.Rand, g *member, d time.Duration) {
 	if !s.spares(g) {
 		return
 	}
 	g.killServer(false)
-	g.noticeDeath()
-	g.newData()
+	g.noData()
 	g.bare = true
+	restart := func() { g.n.kill(); g.n.start() }
+	if rnd.IntN(2) == 0 {
+		restart()
+	} else {
+		s.w.At(d, restart)
+	}
 }
 
 // tamper writes a row into a node's data directory that no log has.
@@ -301,10 +309,27 @@ func (s *sqlWorld) tamper(g *member) {
 		return
 	}
 	g.killServer(false)
-	g.noticeDeath()
 	s.nextRow++
 	g.srv.Tamper(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(clusterID+1, 1, 1)}, GNO: 1}, s.nextRow)
 	g.tampered = true
+}
+
+// shutDown is SIGTERM to mysqld by somebody else than its daemon, which must have killed it before it comes to the
+// sessions that wait (S4). A daemon that is stopped cannot.
+func (g *member) shutDown(rnd *rand.Rand) {
+	p, life := g.proc, g.n.life
+	if !g.alive() {
+		return
+	}
+	if !g.sql.broken("S4watch") {
+		p.tell(p.gone)
+	}
+	g.w.At(time.Duration(50+rnd.IntN(100))*time.Millisecond, func() {
+		if !p.dead && g.n.life == life && !g.n.paused {
+			p.shutDown()
+			g.sql.drain(g)
+		}
+	})
 }
 
 // spares reports whether the cluster can do without a node's data: all other data nodes are well.

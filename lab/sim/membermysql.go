@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"trireme/internal/base/run"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
@@ -23,6 +24,8 @@ type mysqlProcess struct {
 	g     *member
 	dead  bool
 	stuck []*statement // that wait until mysqld does not hang any more
+	// closed when it begins to die, when its socket's file is gone, and when it has ended
+	dying, gone, done chan struct{}
 }
 
 // statements names what mysqlProcess embeds: MySQL is a method of it.
@@ -88,13 +91,18 @@ func ask[T any](ctx context.Context, p *mysqlProcess, answer func() T) (v T, err
 }
 
 // NewProcess implements lifecycle.Host.
-func (g *member) NewProcess() (lifecycle.Process, error) { return &mysqlProcess{g: g}, nil }
+func (g *member) NewProcess() (lifecycle.Process, error) {
+	return &mysqlProcess{g: g, dying: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{})}, nil
+}
 
 // Start implements lifecycle.Process.
 func (p *mysqlProcess) Start(ctx context.Context, uuid string) error {
 	g := p.g
 	if err := (exec{g}).Sleep(ctx, time.Duration(100+g.w.rnd.IntN(400))*time.Millisecond); err != nil {
 		return err
+	}
+	if g.noDirectory {
+		return errors.New("mysqld has no data directory")
 	}
 	id, err := gtid.ParseUUID(uuid)
 	if err != nil {
@@ -120,7 +128,6 @@ func (p *mysqlProcess) Pid() int { return int(p.g.n.ID) }
 func (p *mysqlProcess) Kill() error {
 	if p.g.proc == p {
 		p.g.killServer(false)
-		p.g.noticeDeath()
 	}
 	return nil
 }
@@ -128,15 +135,37 @@ func (p *mysqlProcess) Kill() error {
 // StopPolitely implements lifecycle.Process.
 func (p *mysqlProcess) StopPolitely(ctx context.Context) error {
 	return p.do(ctx, func() {
-		p.g.srv.Shutdown()
-		p.dead = true
+		p.tell(p.gone)
+		p.shutDown()
 	})
 }
 
-// Dying implements lifecycle.Process, as do SocketGone and Done: no task watches a life here, see noticeDeath.
-func (p *mysqlProcess) Dying() <-chan struct{}      { return nil }
-func (p *mysqlProcess) SocketGone() <-chan struct{} { return nil }
-func (p *mysqlProcess) Done() <-chan struct{}       { return nil }
+// shutDown ends it as SIGTERM does: sessions that wait for an acknowledgement are told that they have it.
+func (p *mysqlProcess) shutDown() {
+	p.g.srv.Shutdown()
+	p.g.feed.on = false
+	p.die()
+}
+
+// die: its process is ending, at once as clients see it. What it leaves to the kernel takes a while.
+func (p *mysqlProcess) die() {
+	p.dead = true
+	p.tell(p.dying)
+	p.g.w.At(time.Duration(5+p.g.w.rnd.IntN(150))*time.Millisecond, func() { p.tell(p.done) })
+}
+
+// tell closes a channel and wakes who waits for it.
+func (p *mysqlProcess) tell(ch chan struct{}) {
+	if !run.Closed(ch) {
+		close(ch)
+		p.g.wakeParked()
+	}
+}
+
+// Dying implements lifecycle.Process, as do SocketGone and Done.
+func (p *mysqlProcess) Dying() <-chan struct{}      { return p.dying }
+func (p *mysqlProcess) SocketGone() <-chan struct{} { return p.gone }
+func (p *mysqlProcess) Done() <-chan struct{}       { return p.done }
 
 // LoggedGTIDs implements lifecycle.Process.
 func (p *mysqlProcess) LoggedGTIDs() gtid.Set { return p.g.srv.LoggedGTIDs() }
@@ -292,7 +321,7 @@ func (p *mysqlProcess) SetSemisync(ctx context.Context, on bool) error {
 		g := p.g
 		g.srv.SetSemiSync(on)
 		if l := g.lives.Life(); !on && l != nil {
-			if _, retires := g.saved.Retired[l.Incarnation]; retires {
+			if _, retires := g.memory.Recall().Retired[l.Incarnation]; retires {
 				g.sql.retired(g, l)
 			}
 		}

@@ -56,18 +56,6 @@ func (g *member) census() ledger.Census {
 	return membership.CensusOf(g.id, ready, &st, g.n.Log().Boundary(), g.Settings(), g.gossip.Peers())
 }
 
-// seedMemory is node.json to it.
-type seedMemory struct{ g *member }
-
-// Notes implements seeding.Memory.
-func (m seedMemory) Notes() *seeding.Notes { return &m.g.notes }
-
-// Note implements seeding.Memory.
-func (m seedMemory) Note(change func(*seeding.Notes, *lifecycle.State)) error {
-	change(&m.g.notes, &m.g.saved)
-	return nil
-}
-
 // seedServer is mysqld to it (node.seedServer).
 type seedServer struct{ g *member }
 
@@ -152,7 +140,7 @@ func (g *member) noData() {
 // newSeeding makes the part that gives the node its data.
 func (g *member) newSeeding() {
 	g.seeding = seeding.New(gossipConfig, g.id, seeding.Parts{Time: exec{g}, Ledger: g.led,
-		Cluster: seedCluster{leadershipHost{g}}, Server: seedServer{g}, Memory: seedMemory{g}, Host: seedHost{loopHost{g}},
+		Cluster: seedCluster{leadershipHost{g}}, Server: seedServer{g}, Memory: memoryOf{g}, Host: seedHost{loopHost{g}},
 		Logger: g.log})
 }
 

@@ -64,6 +64,11 @@ func (h loopHost) Started(l *lifecycle.Life) {
 	g := h.g
 	g.lives.GuardStep(0, 0)
 	g.seeding.Started()
+	g.spawn(func(ctx context.Context) { // node.watch
+		if l.Watch(ctx) {
+			g.control.Dead(l)
+		}
+	})
 	g.w.Tracef("%d: mysqld is up, incarnation %d, executed %v", g.n.ID, l.Incarnation, g.srv.Executed())
 	if g.sql.broken("locks") {
 		_ = exec(h).Sleep(g.root, time.Millisecond)

@@ -26,8 +26,7 @@ func (g *member) stopPolitely(d time.Duration) {
 		}
 		if g.sql.broken("S4stop") && g.srv.Running() {
 			g.srv.Disconnect()
-			g.srv.Shutdown()
-			g.proc.dead = true
+			g.proc.shutDown()
 			g.sql.drain(g)
 		} else {
 			g.lives.Stop(ctx, g.control.LeaderHost())

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"trireme/internal/base/run"
 )
 
 // task is one of the things that a daemon does at a time of its own: a start, a promotion, a fence. It is written as in
@@ -95,9 +97,14 @@ func (k *task) unpark() {
 // cancel ends a context.
 func (c *taskContext) cancel() {
 	c.canceled = true
-	for _, k := range c.g.tasks {
+	c.g.wakeParked()
+}
+
+// wakeParked lets parked tasks look again at what they wait for.
+func (g *member) wakeParked() {
+	for _, k := range g.tasks {
 		if k.parked {
-			c.g.n.in(c.g.short(), k.unpark)
+			g.n.in(g.short(), k.unpark)
 		}
 	}
 }
@@ -175,16 +182,18 @@ func (x exec) Sleep(ctx context.Context, d time.Duration) error {
 
 // Wait implements run.Exec.
 func (x exec) Wait(ctx context.Context, ch <-chan struct{}) error {
-	return x.until(ctx, func() bool { return closed(ch) })
+	return x.until(ctx, func() bool { return run.Closed(ch) })
 }
 
-func closed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
+// Either implements run.Exec, for channels whose end wakes who is parked, and contexts without a deadline.
+func (x exec) Either(ctx context.Context, a, b <-chan struct{}) error {
+	for !run.Closed(a) && !run.Closed(b) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		x.g.running.park()
 	}
+	return nil
 }
 
 // until waits for a condition.

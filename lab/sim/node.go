@@ -17,7 +17,7 @@ import (
 type Top interface {
 	// Start begins a life of the daemon: the log is open. It returns up to which index Committed is not wanted again
 	// (consensus.Config.Applied).
-	Start() (applied uint64)
+	Start() (applied uint64, err error)
 	// Committed gets committed entries in order, as consensus.Config.OnCommitted.
 	Committed(entries []*raftpb.Entry)
 	// Snapshot tells that the log was replaced, as consensus.Config.OnSnapshot.
@@ -182,8 +182,12 @@ func (n *Node) open() (err error) {
 			}
 		}
 	}
+	applied, err := n.top.Start()
+	if err != nil {
+		return err
+	}
 	cfg := consensus.Config{
-		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: n.top.Start(),
+		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: applied,
 		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
 		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: n.w.room(),
 		MaxApplyingBytes: 16 << 10, OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState,

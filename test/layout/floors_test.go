@@ -28,6 +28,7 @@ var floors = []floor{
 	{"node/", "organs of a member"},
 	{"node/room", "what a member does about room"},
 	{"node/seeding", "how a member comes to its data"},
+	{"node/memory", "what a member remembers over a restart"},
 	{"node/controlloop", "what a member does next"},
 	{"node/leave", "how a cluster ends"},
 	{"control", "how people and programs see and steer a cluster"},

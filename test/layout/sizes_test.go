@@ -31,7 +31,7 @@ var larger = map[string]struct {
 	"internal/mysql/mysqld":  {6320, "to be divided: files on disk, the process, questions to the server"},
 	"internal/access/router": {7850, "to be divided: protocol, sessions, splitting"},
 	"lab/bench":              {7190, "fourteen suites, one or two files each, and a measure without the drift of the machine"},
-	"lab/sim":                {6120, "faults, checks, and the hosts of the organs that it runs"},
+	"lab/sim":                {6400, "faults, checks, and the hosts of the organs that it runs"},
 	"lab/verify":             {6300, "thirteen workloads with their checkers"},
 
 	"internal/ops/backup/restore.go":    {560, "see the package"},

@@ -17,9 +17,7 @@ var simulated = []string{"node/ackpath", "node/controlloop", "node/gossip", "nod
 	"node/seeding"}
 
 // These functions of them may wait all the same, for the reason given.
-var waits = map[string]string{
-	"lifecycle.Watch": "it is not simulated: lab/sim sees the end of a mysqld in noticeDeath",
-}
+var waits = map[string]string{}
 
 // waiting is what lets time pass, or asks for it, in packages of the standard library.
 var waiting = map[string][]string{

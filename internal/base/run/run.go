@@ -18,6 +18,8 @@ type Exec interface {
 	Sleep(ctx context.Context, d time.Duration) error
 	// Wait returns once ch is closed, or with the error of a context that ends before.
 	Wait(ctx context.Context, ch <-chan struct{}) error
+	// Either is Wait for one of two.
+	Either(ctx context.Context, a, b <-chan struct{}) error
 	// WithCancel is context.WithCancel, and WithTimeout context.WithTimeout.
 	WithCancel(ctx context.Context) (context.Context, context.CancelFunc)
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
@@ -37,6 +39,16 @@ type Clock interface {
 type Time interface {
 	Exec
 	Clock
+}
+
+// Closed says whether ch is closed.
+func Closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // Real is the time of this machine.
@@ -60,6 +72,18 @@ func (Real) Sleep(ctx context.Context, d time.Duration) error { return poll.Paus
 func (Real) Wait(ctx context.Context, ch <-chan struct{}) error {
 	select {
 	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Either implements Exec.
+func (Real) Either(ctx context.Context, a, b <-chan struct{}) error {
+	select {
+	case <-a:
+		return nil
+	case <-b:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

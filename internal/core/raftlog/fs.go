@@ -2,7 +2,6 @@ package raftlog
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -85,7 +84,7 @@ func ReplaceFile(fsys FS, name string, data []byte) error {
 		err = fsys.Rename(tmp, name)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("writing %s: %w", name, err), fsys.Remove(tmp))
+		return errors.Join(err, fsys.Remove(tmp))
 	}
 	failpoint.Hit("file.after-rename")
 	return fsys.SyncDir(filepath.Dir(name))

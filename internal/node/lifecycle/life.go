@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"trireme/internal/base/failpoint"
+	"trireme/internal/base/run"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/mysql/gtid"
 	"trireme/internal/mysql/mysqld"
@@ -152,15 +153,12 @@ func (l *Life) ReadExecuted(ctx context.Context) (applied uint64, err error) {
 // Watch waits for the end of the life, and says whether it has ended: a mysqld that was killed and whose disk hangs may
 // not end before the daemon does, with which ctx ends.
 func (l *Life) Watch(ctx context.Context) (ended bool) {
-	h := l.of.Host
-	select {
-	case <-l.proc.Dying():
+	h, x, dying := l.of.Host, l.of.exec, l.proc.Dying()
+	err := x.Either(ctx, dying, l.proc.SocketGone())
+	switch {
+	case run.Closed(dying):
 		h.Dying(l)
-	case <-ctx.Done():
-	case <-l.proc.SocketGone():
-		if l.polite.Load() {
-			break
-		}
+	case err == nil && !l.polite.Load():
 		// Somebody else shuts mysqld down; a polite shutdown would release waiters (S4).
 		l.of.Logger.Error("mysqld's socket file vanished: somebody is shutting it down; killing it", "pid", l.proc.Pid())
 		if err := l.proc.Kill(); err != nil {
@@ -168,15 +166,7 @@ func (l *Life) Watch(ctx context.Context) (ended bool) {
 			return false
 		}
 	}
-	select {
-	case <-l.proc.Done():
-	case <-ctx.Done():
-	}
+	err = x.Wait(ctx, l.proc.Done())
 	l.EndStream()
-	select {
-	case <-l.proc.Done():
-		return true
-	default:
-		return false // the daemon's end ends it
-	}
+	return err == nil || run.Closed(l.proc.Done()) // if not, the daemon's end ends it
 }
