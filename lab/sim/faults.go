@@ -119,9 +119,6 @@ func (w *World) begin(f fault) {
 	rnd := rand.New(rand.NewPCG(f.seed, 1))
 	w.note(7, uint64(f.kind))
 	w.Tracef("fault: %s", f)
-	if w.sql != nil && w.sql.leavesOut(f.kind) {
-		return
-	}
 	n := w.victim(rnd)
 	switch f.kind {
 	case fKillAll, fPowerAll:
@@ -251,7 +248,8 @@ func (w *World) flip(n *Node, rnd *rand.Rand) {
 // promised beyond that.
 func (w *World) spare(n *Node) bool {
 	c := &w.check
-	if n.lost || n.rotten != "" || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange {
+	if n.lost || n.rotten != "" || len(c.confs) == 0 || uint64(len(c.entries)) < c.lastChange ||
+		w.sql != nil && !w.sql.keepsData(n) {
 		return false
 	}
 	left, newest := uint64(0), &c.confs[len(c.confs)-1]

@@ -427,6 +427,9 @@ func (n *Node) lose(why string) {
 	n.end(true)
 	n.lost, n.lostWhy = true, why
 	n.w.count(cLost)
+	if n.w.sql != nil && n.w.sql.logger != 0 {
+		n.w.Count("disks lost beside a logger", 1)
+	}
 }
 
 // pause stops the process as SIGSTOP does.
