@@ -38,6 +38,8 @@ type member struct {
 	// On the machine's disk.
 	srv  *fakemysql.Server
 	bare bool // its data directory was lost and has not been replaced yet
+	// stuck: its applier cannot take some transaction of the log, until the data is replaced.
+	stuck bool
 	// tampered: its data directory was written to without the log. That must be detected.
 	tampered bool
 	logger   bool // there is no mysqld
@@ -66,6 +68,7 @@ type member struct {
 	tasks    []*task
 	running  *task
 	looking  bool
+	tending  bool   // of the applier
 	why      string // what the policy has said last
 	looks    uint64 // turns of the loop
 	settings settings
@@ -86,6 +89,7 @@ const (
 	loopInterval    = electionTimeout / 4
 	durableEvery    = 700 * time.Millisecond
 	durablePatience = 5 * time.Second
+	tendEvery       = 500 * time.Millisecond
 	hungPatience    = 2 * time.Second
 )
 
@@ -102,7 +106,7 @@ func (g *member) newData() {
 	g.srv = fakemysql.New(uint32(g.n.ID))
 	g.srv.Flush = g.sql.mode.follower
 	g.srv.OnCommit = func(t fakemysql.Trx, leader bool) { g.sql.committedHere(g, t, leader) }
-	g.tampered = false
+	g.tampered, g.stuck = false, false
 }
 
 // now is the node's CLOCK_BOOTTIME.
@@ -132,7 +136,7 @@ func (g *member) Start() (applied uint64, err error) {
 		}
 		g.noDirectory = false
 	}
-	g.applied, g.looking = 0, false
+	g.applied, g.looking, g.tending = 0, false, false
 	g.lives = lifecycle.New(exec{g})
 	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: memoryOf{g},
 		Feed: lifeFeed{g}, Host: g, Logger: g.log})
@@ -148,6 +152,7 @@ func (g *member) Start() (applied uint64, err error) {
 		if g.n.life == life && g.n.up {
 			g.look()
 			g.n.After(durableEvery, g.keepDurable)
+			g.n.After(tendEvery, g.tendApplier)
 		}
 	})
 	return g.led.Index(), nil

@@ -2,12 +2,15 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
 	"trireme/internal/node/membership"
 	"trireme/internal/node/room"
+	"trireme/lab/sim/fakemysql"
 )
 
 // keepDurable is node.keepDurable.
@@ -22,6 +25,36 @@ func (g *member) keepDurable() {
 			}
 		})
 	}
+}
+
+// tendApplier is node.restartApplier, of what can stop an applier here. It asks mysqld where there is something to hear.
+func (g *member) tendApplier() {
+	g.n.After(tendEvery, g.tendApplier)
+	s := g.lives.Status()
+	l := s.Life()
+	if l == nil || g.tending || g.applyFault() == nil && g.seeding.Applier() == "" {
+		return
+	}
+	g.tending = true
+	g.spawn(func(ctx context.Context) {
+		defer func() { g.tending = false }()
+		if s := g.lives.Status(); !s.Follows() {
+			return
+		}
+		switch st, err := g.proc.ReplicaStatus(ctx); {
+		case err != nil:
+		case !st.SQLRunning:
+			g.seeding.Mend(ctx, l, st)
+		default:
+			g.seeding.NoteApplier(l, "")
+		}
+	})
+}
+
+// applyFault is what has stopped the applier on purpose; nil: nothing.
+func (g *member) applyFault() (f *fakemysql.ApplyFault) {
+	errors.As(g.srv.ApplyError(), &f)
+	return f
 }
 
 // ready reports whether mysqld is judged and fed, or leads.
@@ -54,6 +87,9 @@ func (g *member) PurgeBelow() uint64 {
 
 // MayChange implements Top: what membership.nextStep and membership.reconcileOnce ask before votes are given and taken.
 func (g *member) MayChange(in, out []uint64) bool {
+	if slices.ContainsFunc(g.sql.members, func(o *member) bool { return o.stuck }) {
+		return false // the others are needed to copy from
+	}
 	c := g.census()
 	for _, id := range in { // node.standing.caughtUp
 		if s := c.Nodes[id]; !s.Live || s.Data && !s.Ready {

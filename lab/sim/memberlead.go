@@ -31,7 +31,7 @@ func (h leadershipHost) Request(ctx context.Context, to uint64, kind uint8, body
 	return r.body, r.err
 }
 
-// answers are those that a node gives to requests of package leadership.
+// answers are those that a node gives to requests of packages leadership and seeding.
 func (g *member) answers() transport.Answers {
 	return transport.Answers{
 		transport.After(leadership.ReqApplied, func(ctx context.Context, _ uint64, r leadership.Applied) error {
@@ -39,6 +39,7 @@ func (g *member) answers() transport.Answers {
 		}),
 		transport.After(leadership.ReqForce, g.lead.TakeOrder),
 		seeding.ReqDonate.By(g.donate),
+		transport.After(seeding.ReqHeal, g.seeding.GrantFor),
 	}
 }
 

@@ -164,7 +164,7 @@ func (g *member) feedFailed(err error) {
 // applySoon lets the applier work.
 func (g *member) applySoon() {
 	p := g.proc
-	if p == nil || g.srv.Backlog() == 0 || g.sql.applying[g.n.ID] {
+	if p == nil || g.srv.Backlog() == 0 || g.sql.applying[g.n.ID] || g.srv.ApplyError() != nil {
 		return
 	}
 	g.sql.applying[g.n.ID] = true
@@ -174,7 +174,7 @@ func (g *member) applySoon() {
 			for range 1 + g.w.rnd.IntN(4) {
 				g.srv.Apply(g.w.rnd.IntN(4))
 			}
-			if err := g.srv.ApplyError(); err != nil {
+			if err := g.srv.ApplyError(); err != nil && g.applyFault() == nil {
 				g.w.Violate("S5", "node %d: the applier stopped: %v", g.n.ID, err)
 			}
 			g.wakeLoop()

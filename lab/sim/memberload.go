@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -177,12 +178,14 @@ const (
 	qStop
 	qTamper
 	qShutdown
+	qApplyError
 	numSQLFaults
 )
 
 var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated",
 	"switchover", "data directory lost", "clients cut", "leadership back and forth", "logs purged", "daemon stopped politely",
-	"data tampered with", "mysqld shut down by somebody"}
+	"data tampered with", "mysqld shut down by somebody",
+	"applier stops"}
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
@@ -192,7 +195,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	}
 	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover,
 		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper,
-		qShutdown}[rnd.IntN(21)]
+		qShutdown, qApplyError}[rnd.IntN(22)]
 	if s.rule == "S8xa" { // and a node whose log begins late
 		s.w.operate(fault{kind: fPurge}, rnd)
 		s.w.operate(fault{kind: fChange}, rnd)
@@ -234,6 +237,8 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		g.stopPolitely(d)
 	case qTamper:
 		s.tamper(g)
+	case qApplyError:
+		s.stopApplier(rnd, s.members[rnd.IntN(len(s.members))])
 	case qShutdown:
 		g.shutDown(rnd)
 	case qBounce:
@@ -332,12 +337,33 @@ func (g *member) shutDown(rnd *rand.Rand) {
 	})
 }
 
+// Errors of appliers: resources lack for a while, or the data does not take a row.
+const (
+	errLockWait = 1205
+	errNoRow    = 1032
+)
+
+// stopApplier has the next transaction that a node applies fail: for a while, or until the node has another's data.
+func (s *sqlWorld) stopApplier(rnd *rand.Rand, g *member) {
+	switch {
+	case g.logger || g.stuck || g.memory == nil || len(g.memory.Notes().Heals) > 0: // a second time it would wait for a minute
+	case rnd.IntN(2) == 0:
+		g.srv.FailApply(errLockWait, 1+rnd.IntN(3))
+	case rnd.IntN(2) == 0:
+		g.srv.FailApply(errNoRow, 1)
+	case s.spares(g):
+		s.w.Count("data that cannot go on", 1)
+		g.stuck = true
+		g.srv.FailApply(errNoRow, math.MaxInt)
+	}
+}
+
 // spares reports whether the cluster can do without a node's data: all other data nodes are well.
 func (s *sqlWorld) spares(g *member) bool {
 	well := 0
 	for _, o := range s.members {
 		switch {
-		case o.bare || o.tampered:
+		case o.bare || o.tampered || o.stuck:
 			return false
 		case o == g || o.n.lost || o.logger:
 		case !o.ready():

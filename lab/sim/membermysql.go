@@ -237,7 +237,11 @@ func (p *mysqlProcess) ConfigureChannel(ctx context.Context, _ mysqld.Channel) e
 }
 
 func (p *mysqlProcess) StartReplica(ctx context.Context) error {
-	return p.do(ctx, func() { p.g.connectFeed() })
+	return p.do(ctx, func() {
+		p.g.srv.StartApplier()
+		p.g.connectFeed()
+		p.g.applySoon()
+	})
 }
 
 func (p *mysqlProcess) StopReplica(ctx context.Context) error {
@@ -246,7 +250,22 @@ func (p *mysqlProcess) StopReplica(ctx context.Context) error {
 
 func (p *mysqlProcess) ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error) {
 	return ask(ctx, p, func() mysqld.ReplicaStatus {
-		return mysqld.ReplicaStatus{IORunning: true, SQLRunning: p.g.srv.ApplyError() == nil}
+		st := mysqld.ReplicaStatus{IORunning: true, SQLRunning: true}
+		if f := p.g.applyFault(); f != nil {
+			st.SQLRunning, st.SQLErrno, st.SQLError = false, f.Number, f.Error()
+		}
+		return st
+	})
+}
+
+// ApplyError tells of the fault that ReplicaStatus has shown.
+func (p *mysqlProcess) ApplyError(ctx context.Context, st mysqld.ReplicaStatus) (mysqld.ApplyError, error) {
+	return ask(ctx, p, func() mysqld.ApplyError {
+		e := mysqld.ApplyError{Number: st.SQLErrno, Text: st.SQLError}
+		if f := p.g.applyFault(); f != nil {
+			e.GTID = f.GTID.String()
+		}
+		return e
 	})
 }
 

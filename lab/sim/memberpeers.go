@@ -102,6 +102,7 @@ func (g *member) status() gossip.Status {
 	s := gossip.Status{Clock: exec{g}.Wall(), Leader: st.Leader, KeepFrom: g.lives.KeepFrom(), Timeout: electionTimeout}
 	s.Member.Raft.Term, s.Member.Raft.Commit, s.Member.Raft.Applied = st.Term, st.Commit, g.applied
 	s.Unready, s.Ready = g.control.ReadyLocked()
+	s.Member.ApplyError, s.Member.Seed = g.seeding.ApplyError(), g.seeding.View()
 	s.Left, s.Seen = g.gossip.Past()
 	if !g.logger {
 		s.Member.MySQL = &api.MySQLView{Version: mysqlVersion}

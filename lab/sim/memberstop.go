@@ -53,10 +53,15 @@ func (g *member) reinit() {
 	}
 	g.w.At(time.Second, g.reinit)
 	if s := g.lives.Status(); g.up && s.State() == ha.ServerBroken {
-		g.spawn(func(ctx context.Context) {
-			err := g.seeding.ReinitHere(ctx, 0, transport.None{})
-			g.w.Tracef("%d: its data is given up: %v", g.n.ID, err)
-			g.bare = g.bare || err == nil
-		})
+		g.giveUp()
 	}
+}
+
+// giveUp is `trireme reinit`.
+func (g *member) giveUp() {
+	g.spawn(func(ctx context.Context) {
+		err := g.seeding.ReinitHere(ctx, 0, transport.None{})
+		g.w.Tracef("%d: its data is given up: %v", g.n.ID, err)
+		g.bare = g.bare || err == nil
+	})
 }

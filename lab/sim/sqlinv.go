@@ -377,6 +377,9 @@ func (s *sqlWorld) illness() string {
 			st := g.lives.Status()
 			return fmt.Sprintf("node %d is %v: %s", id, st.State(), st.Problem())
 		case !g.srv.Executed().ContainsSet(s.executed):
+			if g.stuck && g.seeding.ApplyError() != nil && len(g.memory.Notes().Heals) > 0 {
+				g.giveUp() // it was copied to once, which did not end: an operator is told to do it, or to wait
+			}
 			return fmt.Sprintf("node %d has not applied everything", id)
 		}
 	}
@@ -404,7 +407,7 @@ func (s *sqlWorld) keepsData(without *Node) bool {
 
 // hasData says whether the cluster can count on a member's data, perhaps after a start.
 func (g *member) hasData() bool {
-	return !g.n.lost && !g.logger && !g.bare && !g.tampered && !g.noDirectory && !g.rots()
+	return !g.n.lost && !g.logger && !g.bare && !g.tampered && !g.stuck && !g.noDirectory && !g.rots()
 }
 
 // continued says whether the log of each node, but for one, goes on where a member's data ends.

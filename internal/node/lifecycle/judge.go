@@ -180,7 +180,9 @@ func (l *Life) connectFeed(ctx context.Context) error {
 	if err := l.mysql.SetDurabilityRole(ctx, false); err != nil {
 		return err
 	}
-	l.channel.Lock()
+	if err := l.of.lock(ctx, &l.channel); err != nil {
+		return err
+	}
 	defer l.channel.Unlock()
 	if err := l.mysql.ConfigureChannel(ctx, ch); err != nil {
 		return fmt.Errorf("pointing mysqld's receiver at the feed: %w", err)
@@ -197,12 +199,19 @@ var errNotFed = errors.New("this mysqld does not follow any more")
 
 // RestartFeed starts replication from the feed again where it has stopped.
 func (l *Life) RestartFeed(ctx context.Context) error {
-	l.channel.Lock()
+	if err := l.of.lock(ctx, &l.channel); err != nil {
+		return err
+	}
 	defer l.channel.Unlock()
 	if s := l.of.Status(); s.Life() != l || !s.Follows() {
 		return errNotFed
 	}
 	return l.mysql.StartReplica(ctx)
+}
+
+// ApplyError is what stopped the applier, of which st tells.
+func (l *Life) ApplyError(ctx context.Context, st mysqld.ReplicaStatus) (mysqld.ApplyError, error) {
+	return l.mysql.ApplyError(ctx, st)
 }
 
 // errStays: what was begun with Leave does not hold any more.
@@ -212,7 +221,9 @@ var errStays = errors.New("its mysqld was restarted, or judged again, meanwhile"
 // status says Leave: such a mysqld is not promoted, and must not replicate from there as long as the cluster exists
 // (S3, S5). Only a judgement brings the feed back.
 func (l *Life) LeaveFeed(ctx context.Context, ch mysqld.Channel) error {
-	l.channel.Lock()
+	if err := l.of.lock(ctx, &l.channel); err != nil {
+		return err
+	}
 	defer l.channel.Unlock()
 	if s := l.of.Status(); s.Life() != l || !s.HasLeft() {
 		return errStays

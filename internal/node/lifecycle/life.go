@@ -32,9 +32,9 @@ type Life struct {
 	leftOut leftOut  // see LeftOut
 	purged  uint32   // the binary log has been purged up to this file; see TidyBinlog
 
-	channel sync.Mutex // held while the receiver is pointed somewhere, and while it starts
+	channel sync.Mutex // held while the receiver is pointed somewhere, and while it starts; see Lives.lock
 
-	gate   sync.Mutex  // held while writes are opened, and while they are closed
+	gate   sync.Mutex  // held while writes are opened, and while they are closed; see Lives.lock
 	polite atomic.Bool // it is this daemon that shuts mysqld down
 
 	mu       sync.Mutex

@@ -152,6 +152,7 @@ type MySQL interface {
 	StartReplica(ctx context.Context) error
 	StopReplica(ctx context.Context) error
 	ReplicaStatus(ctx context.Context) (mysqld.ReplicaStatus, error)
+	ApplyError(ctx context.Context, st mysqld.ReplicaStatus) (mysqld.ApplyError, error)
 	WaitsForSpace(ctx context.Context) (waits bool, err error)
 	SetTolerant(ctx context.Context, on bool) error
 	Applying(ctx context.Context) ([]string, error)
@@ -202,6 +203,16 @@ func New(exec run.Exec) *Lives { return &Lives{exec: exec} }
 
 // Open gives Lives what the first life needs. Before that nothing runs, and there is a status.
 func (s *Lives) Open(c Config) { s.Config = c }
+
+// lock takes a lock that is held over waits for mysqld.
+func (s *Lives) lock(ctx context.Context, mu *sync.Mutex) error {
+	for !mu.TryLock() {
+		if err := s.exec.Sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // awaitCommitted waits until this member has seen entry index committed.
 func (s *Lives) awaitCommitted(ctx context.Context, index uint64) error {

@@ -69,7 +69,7 @@ func (l *Life) ReadOnly() bool { return l.writesAre() != open }
 // right after its answer: a Close that began meanwhile waits for both, and once it has closed writes they open only if
 // may says so again.
 func (l *Life) open(ctx context.Context, may, opened func() error) error {
-	if err := l.lockGate(ctx); err != nil {
+	if err := l.of.lock(ctx, &l.gate); err != nil {
 		return fmt.Errorf("mysqld does not answer while writes are being closed: %w", err)
 	}
 	defer l.gate.Unlock()
@@ -91,16 +91,6 @@ func (l *Life) open(ctx context.Context, may, opened func() error) error {
 	l.setWrites(open)
 	failpoint.Hit("promote.after-open")
 	return opened()
-}
-
-// lockGate waits for a call that opens or closes writes.
-func (l *Life) lockGate(ctx context.Context) error {
-	for !l.gate.TryLock() {
-		if err := l.of.exec.Sleep(ctx, time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Cut is what closing writes has cut off.
@@ -141,7 +131,7 @@ func (l *Life) closeGently(ctx context.Context) (cut Cut, err error) {
 // Close closes writes, and returns nil only when no commit waits and everything that mysqld wrote is committed and
 // acknowledged. It waits for a call that is opening them.
 func (l *Life) Close(ctx context.Context) error {
-	if err := l.lockGate(ctx); err != nil {
+	if err := l.of.lock(ctx, &l.gate); err != nil {
 		return errors.New("mysqld does not answer while writes are being opened")
 	}
 	defer l.gate.Unlock()

@@ -53,7 +53,7 @@ func (s *Seeding) Mend(ctx context.Context, l *lifecycle.Life, st mysqld.Replica
 
 // mend returns why the applier has stopped, in words.
 func (s *Seeding) mend(ctx context.Context, l *lifecycle.Life, st mysqld.ReplicaStatus) string {
-	e, err := l.Admin().ApplyError(ctx, st)
+	e, err := l.ApplyError(ctx, st)
 	if err != nil {
 		s.log.Debug("the applier's error was not read", "err", err)
 	}

@@ -31,6 +31,32 @@ func (s *Server) Backlog() int { return len(s.relay) }
 // ApplyError is why the applier has stopped, or nil.
 func (s *Server) ApplyError() error { return s.applyErr }
 
+// applyFault is what keeps this data from taking a transaction.
+type applyFault struct {
+	number int // MySQL's error; 0: nothing
+	times  int // that the transaction fails
+	at     gtid.GTID
+}
+
+// ApplyFault is the error of a transaction that this data does not take, because FailApply said so.
+type ApplyFault struct {
+	Number int
+	GTID   gtid.GTID
+}
+
+// Error implements error.
+func (e *ApplyFault) Error() string { return fmt.Sprintf("error %d at %v", e.Number, e.GTID) }
+
+// FailApply has the next transaction that is applied fail, so many times, with an error of MySQL's.
+func (s *Server) FailApply(number, times int) { s.fault = applyFault{number: number, times: times} }
+
+// StartApplier starts it again after such an error.
+func (s *Server) StartApplier() {
+	if _, is := s.applyErr.(*ApplyFault); is {
+		s.applyErr = nil
+	}
+}
+
 // Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can
 // commit. The applier does not wait for an acknowledgement, whatever semi-sync says.
 func (s *Server) Apply(i int) bool {
@@ -42,6 +68,12 @@ func (s *Server) Apply(i int) bool {
 	}
 	t := s.relay[i]
 	if !s.executed.Contains(t.GTID) {
+		if f := &s.fault; f.times > 0 && (f.at == t.GTID || f.at == gtid.GTID{}) {
+			f.at = t.GTID
+			f.times--
+			s.applyErr = &ApplyFault{f.number, t.GTID}
+			return false
+		}
 		if err := s.state.check(t.Stmt); err != nil {
 			s.applyErr = fmt.Errorf("%v: %v: %w", t.GTID, t.Stmt, err)
 			return false

@@ -62,6 +62,7 @@ type Server struct {
 	relay     []Trx
 	retrieved gtid.Set
 	applyErr  error
+	fault     applyFault
 }
 
 // logged is one event in the binary log.
