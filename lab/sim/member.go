@@ -45,6 +45,8 @@ type member struct {
 	logger   bool // there is no mysqld
 	// noDirectory: mysqld has no data directory. The daemon makes an empty one when it starts.
 	noDirectory bool
+	// Its disk is nearly full, and if it leads it refuses writes for lack of room in logs (node/room); empty: not.
+	full, refused string
 
 	// Of the mysqld that runs, which is another process than the daemon.
 	proc  *mysqlProcess // the newest; nil: none was started yet

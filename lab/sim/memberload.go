@@ -179,13 +179,15 @@ const (
 	qTamper
 	qShutdown
 	qApplyError
+	qFull
+	qRefuse
 	numSQLFaults
 )
 
 var sqlFaultNames = [numSQLFaults]string{"mysqld killed", "mysqld hangs", "dump connection lost", "binary log rotated",
 	"switchover", "data directory lost", "clients cut", "leadership back and forth", "logs purged", "daemon stopped politely",
 	"data tampered with", "mysqld shut down by somebody",
-	"applier stops"}
+	"applier stops", "disk nearly full", "no room in the logs"}
 
 // fault lets something happen to a mysqld.
 func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
@@ -195,7 +197,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	}
 	kind := []int{qKill, qKill, qKill, qHang, qDropDump, qDropDump, qRotate, qRotate, qSwitchover, qSwitchover,
 		qSwitchover, qLoseData, qUser, qBounce, qPurge, qPurge, qPurge, qStop, qStop, qTamper,
-		qShutdown, qApplyError}[rnd.IntN(22)]
+		qShutdown, qApplyError, qFull, qRefuse}[rnd.IntN(24)]
 	if s.rule == "S8xa" { // and a node whose log begins late
 		s.w.operate(fault{kind: fPurge}, rnd)
 		s.w.operate(fault{kind: fChange}, rnd)
@@ -239,6 +241,12 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		s.tamper(g)
 	case qApplyError:
 		s.stopApplier(rnd, s.members[rnd.IntN(len(s.members))])
+	case qFull:
+		g.full = "its disk is nearly full"
+		s.w.At(d, func() { g.full = "" })
+	case qRefuse:
+		g.refused = "no majority of the voters has room for more in its log"
+		s.w.At(d, func() { g.refused = "" })
 	case qShutdown:
 		g.shutDown(rnd)
 	case qBounce:

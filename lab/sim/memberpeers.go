@@ -104,6 +104,7 @@ func (g *member) status() gossip.Status {
 	s.Unready, s.Ready = g.control.ReadyLocked()
 	s.Member.ApplyError, s.Member.Seed = g.seeding.ApplyError(), g.seeding.View()
 	s.Left, s.Seen = g.gossip.Past()
+	s.Full = g.full != ""
 	if !g.logger {
 		s.Member.MySQL = &api.MySQLView{Version: mysqlVersion}
 	}

@@ -37,7 +37,7 @@ type loopHost struct{ g *member }
 // Raft and the next ones implement controlloop.Host.
 func (h loopHost) Raft() controlloop.Raft                         { return h.g.n }
 func (h loopHost) Settings() *config.Cluster                      { return h.g.Settings() }
-func (h loopHost) Disks(*consensus.Status) (full, refused string) { return "", "" }
+func (h loopHost) Disks(*consensus.Status) (full, refused string) { return h.g.full, h.g.refused }
 func (h loopHost) LeaderChanged()                                 { h.g.lives.Change((*lifecycle.Status).Stay) }
 func (h loopHost) Differs(l *lifecycle.Life) bool                 { return h.g.seeding.FenceKnown(l) }
 func (h loopHost) Seed(ctx context.Context)                       { h.g.seeding.Seed(ctx) }
