@@ -366,9 +366,9 @@ func (s *sqlWorld) stopApplier(rnd *rand.Rand, g *member) {
 	}
 }
 
-// spares reports whether the cluster can do without a node's data: all other data nodes are well.
+// spares reports whether the cluster can do without a node's data: all other data nodes are well, and two of them vote.
 func (s *sqlWorld) spares(g *member) bool {
-	well := 0
+	well, voters := 0, s.voters()
 	for _, o := range s.members {
 		switch {
 		case o.bare || o.tampered || o.stuck:
@@ -376,7 +376,7 @@ func (s *sqlWorld) spares(g *member) bool {
 		case o == g || o.n.lost || o.logger:
 		case !o.ready():
 			return false
-		default:
+		case slices.Contains(voters, o.n.ID):
 			well++
 		}
 	}

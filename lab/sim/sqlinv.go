@@ -399,10 +399,18 @@ func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
 // keepsData says whether the data survives without a node, which may be out of reach for good: with a logger, the rest
 // can be a majority and have none. Another voter must have data that the logs of the rest still continue.
 func (s *sqlWorld) keepsData(without *Node) bool {
-	voters := s.w.check.confs[len(s.w.check.confs)-1].voters
+	voters := s.voters()
 	return s.logger == 0 || slices.ContainsFunc(s.members, func(g *member) bool {
 		return g.n != without && slices.Contains(voters, g.n.ID) && g.hasData() && s.continued(g, without)
 	})
+}
+
+// voters of the newest membership that is committed.
+func (s *sqlWorld) voters() []uint64 {
+	if c := s.w.check.confs; len(c) > 0 {
+		return c[len(c)-1].voters
+	}
+	return nil
 }
 
 // hasData says whether the cluster can count on a member's data, perhaps after a start.
