@@ -65,7 +65,7 @@ func TestNewerLocalState(t *testing.T) {
 		t.Errorf("node.json of a newer version: %v", err)
 	}
 	write("generation.json", `{"needs": 2, "takeover": "of another form"}`)
-	if _, err := recovery.Load(dir); !errors.Is(err, config.ErrNewer) {
+	if _, err := recovery.Load(raftlog.OSFS{}, dir); !errors.Is(err, config.ErrNewer) {
 		t.Errorf("generation.json of a newer version: %v", err)
 	}
 }
