@@ -241,12 +241,8 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 		s.tamper(g)
 	case qApplyError:
 		s.stopApplier(rnd, s.members[rnd.IntN(len(s.members))])
-	case qFull:
-		g.full = "its disk is nearly full"
-		s.w.At(d, func() { g.full = "" })
-	case qRefuse:
-		g.refused = "no majority of the voters has room for more in its log"
-		s.w.At(d, func() { g.refused = "" })
+	case qFull, qRefuse:
+		g.lackRoom(kind, d)
 	case qShutdown:
 		g.shutDown(rnd)
 	case qBounce:
@@ -325,6 +321,16 @@ func (s *sqlWorld) tamper(g *member) {
 	s.nextRow++
 	g.srv.Tamper(gtid.GTID{SID: gtid.SID{UUID: gtid.IncarnationUUID(clusterID+1, 1, 1)}, GNO: 1}, s.nextRow)
 	g.tampered = true
+}
+
+// lackRoom has a node lack room on its disk, or in the logs when it leads, for a time.
+func (g *member) lackRoom(kind int, d time.Duration) {
+	of, text := &g.full, "its disk is nearly full"
+	if kind == qRefuse {
+		of, text = &g.refused, "no majority of the voters has room for more in its log"
+	}
+	*of = text
+	g.w.At(d, func() { *of = "" })
 }
 
 // shutDown is SIGTERM to mysqld by somebody else than its daemon, which must have killed it before it comes to the

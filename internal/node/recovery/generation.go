@@ -82,6 +82,13 @@ func (r *Recovery) Open(c *config.Cluster) error {
 	if err != nil {
 		return err
 	}
+	// The process that wrote the file may have been killed before the name was durable. What this node goes by from now on
+	// must not vanish with the power.
+	if s.Generation != nil || s.Left != nil {
+		if err := r.fs.SyncDir(r.cfg.Dir); err != nil {
+			return fmt.Errorf("%s: %w", r.cfg.Dir, err)
+		}
+	}
 	if s.Left != nil {
 		return r.leftError(s.Left)
 	}

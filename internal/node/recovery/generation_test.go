@@ -166,6 +166,40 @@ func TestDecisionSurvivesTheDaemon(t *testing.T) {
 	}
 }
 
+// What a node has found and gone by is there after a loss of power, also if the process that wrote it died before it had
+// synced the folder.
+func TestWhatIsFoundIsDurable(t *testing.T) {
+	r, h := atRest(t, 2, 1, 1, 2, 2)
+	if err := h.log.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	disk := memfs.New()
+	r.fs = disk
+	if err := disk.MkdirAll(r.cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	disk.Hook = func(op memfs.Op, _ string) error {
+		if op == memfs.OpSyncDir {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+	if err := decided(t, h.log).Save(disk, r.cfg.Dir); !errors.Is(err, memfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	if err := r.Open(&config.Cluster{}); !errors.Is(err, memfs.ErrInjected) {
+		t.Fatal(err)
+	}
+	disk.Hook = nil
+	if err := errors.Join(r.Open(&config.Cluster{}), r.CarryOut()); err != nil {
+		t.Fatal(err)
+	}
+	disk.Crash(nil)
+	if s, err := Load(disk, r.cfg.Dir); err != nil || s.Generation.NumberOf() != 2 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
 func decided(t *testing.T, log *raftlog.Log) *State {
 	t.Helper()
 	takeover, err := consensus.PlanTakeover(log, 0, 3, nil, consensus.ForcedConf{Voters: []uint64{2}})

@@ -29,12 +29,13 @@ func (s *Server) Held() gtid.Set { return s.executed.Union(s.retrieved) }
 func (s *Server) Backlog() int { return len(s.relay) }
 
 // ApplyError is why the applier has stopped, or nil.
-func (s *Server) ApplyError() error { return s.applyErr }
+func (s *Server) ApplyError() error { return s.applier.err }
 
-// applyFault is what keeps this data from taking a transaction.
-type applyFault struct {
-	number int // MySQL's error; 0: nothing
-	times  int // that the transaction fails
+// applier is why it has stopped, and what keeps this data from taking a transaction.
+type applier struct {
+	err    error
+	number int // MySQL's error
+	times  int // that the transaction fails with it; 0: it does not
 	at     gtid.GTID
 }
 
@@ -48,19 +49,21 @@ type ApplyFault struct {
 func (e *ApplyFault) Error() string { return fmt.Sprintf("error %d at %v", e.Number, e.GTID) }
 
 // FailApply has the next transaction that is applied fail, so many times, with an error of MySQL's.
-func (s *Server) FailApply(number, times int) { s.fault = applyFault{number: number, times: times} }
+func (s *Server) FailApply(number, times int) {
+	s.applier.number, s.applier.times, s.applier.at = number, times, gtid.GTID{}
+}
 
 // StartApplier starts it again after such an error.
 func (s *Server) StartApplier() {
-	if _, is := s.applyErr.(*ApplyFault); is {
-		s.applyErr = nil
+	if _, is := s.applier.err.(*ApplyFault); is {
+		s.applier.err = nil
 	}
 }
 
 // Apply applies the i-th transaction of the relay log. With replica_preserve_commit_order=ON only the first one can
 // commit. The applier does not wait for an acknowledgement, whatever semi-sync says.
 func (s *Server) Apply(i int) bool {
-	if !s.running || s.applyErr != nil || i >= len(s.relay) {
+	if !s.running || s.applier.err != nil || i >= len(s.relay) {
 		return false
 	}
 	if !s.AnyOrder {
@@ -68,14 +71,14 @@ func (s *Server) Apply(i int) bool {
 	}
 	t := s.relay[i]
 	if !s.executed.Contains(t.GTID) {
-		if f := &s.fault; f.times > 0 && (f.at == t.GTID || f.at == gtid.GTID{}) {
+		if f := &s.applier; f.times > 0 && (f.at == t.GTID || f.at == gtid.GTID{}) {
 			f.at = t.GTID
 			f.times--
-			s.applyErr = &ApplyFault{f.number, t.GTID}
+			f.err = &ApplyFault{f.number, t.GTID}
 			return false
 		}
 		if err := s.state.check(t.Stmt); err != nil {
-			s.applyErr = fmt.Errorf("%v: %v: %w", t.GTID, t.Stmt, err)
+			s.applier.err = fmt.Errorf("%v: %v: %w", t.GTID, t.Stmt, err)
 			return false
 		}
 		s.commit(t, false)

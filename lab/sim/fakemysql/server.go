@@ -61,8 +61,7 @@ type Server struct {
 
 	relay     []Trx
 	retrieved gtid.Set
-	applyErr  error
-	fault     applyFault
+	applier   applier
 }
 
 // logged is one event in the binary log.
@@ -115,7 +114,7 @@ func (s *Server) Start(uuid gtid.UUID, keepLog bool) {
 		}
 	}
 	s.dead, s.log = nil, nil
-	s.running, s.readOnly, s.closing, s.semiSync, s.applyErr = true, true, false, false, nil
+	s.running, s.readOnly, s.closing, s.semiSync, s.applier.err = true, true, false, false, nil
 	s.offline = false
 	s.life++
 	s.uuid = uuid
