@@ -22,7 +22,7 @@ func TestDamagedFiles(t *testing.T) {
 		config.ClusterName:  func(dir string) error { _, err := config.LoadCluster(dir); return err },
 		config.SecretsName:  func(dir string) error { _, err := config.LoadSecrets(dir); return err },
 		"node.json":         func(dir string) error { _, err := openLocalFile(dir); return err },
-		"generation.json":   func(dir string) error { _, err := recovery.Load(dir); return err },
+		"generation.json":   func(dir string) error { _, err := recovery.Load(raftlog.OSFS{}, dir); return err },
 	} {
 		for _, text := range []string{`{"x`, `{"name": 1, "members": 1, "feed": 1, "incarnation": "x", "takeover": "x"}`} {
 			dir := t.TempDir()

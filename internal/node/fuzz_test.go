@@ -14,6 +14,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/leave"
@@ -81,7 +82,7 @@ func FuzzGenerationFile(f *testing.F) {
 	dir := scratch(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		put(t, dir, "generation.json", b)
-		s, err := recovery.Load(dir)
+		s, err := recovery.Load(raftlog.OSFS{}, dir)
 		if err != nil {
 			if !strings.Contains(err.Error(), "generation.json") {
 				t.Fatalf("unclassified: %v", err)
@@ -92,13 +93,13 @@ func FuzzGenerationFile(f *testing.F) {
 			s.Takeover.Base < 1<<62 {
 			t.Fatalf("%+v ends before it begins", s.Takeover)
 		}
-		if err := s.Save(dir); err != nil {
+		if err := s.Save(raftlog.OSFS{}, dir); err != nil {
 			if s.Event == nil && s.Left == nil && s.Generation == nil { // a year after 9999 cannot be written
 				t.Fatal(err)
 			}
 			return
 		}
-		if again, err := recovery.Load(dir); err != nil || !sameJSON(t, again, s) {
+		if again, err := recovery.Load(raftlog.OSFS{}, dir); err != nil || !sameJSON(t, again, s) {
 			t.Fatalf("%+v became %+v: %v", s, again, err)
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/ha"
 	"trireme/internal/core/ledger"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/history"
@@ -134,8 +135,8 @@ func TestGoldenWritten(t *testing.T) {
 	}
 	for name, got := range map[string][]byte{
 		"node.json":            written("node.json", local.update(func(s *localState) { *s = goldenState() })),
-		"generation.json":      written("generation.json", goldenSource().Save(dir)),
-		"generation-left.json": written("generation.json", goldenLeft().Save(dir)),
+		"generation.json":      written("generation.json", goldenSource().Save(raftlog.OSFS{}, dir)),
+		"generation-left.json": written("generation.json", goldenLeft().Save(raftlog.OSFS{}, dir)),
 		"history.jsonl":        written("history.jsonl", nil),
 		"status.json":          st,
 		"survey.json":          answer,
@@ -227,7 +228,7 @@ func TestGoldenRead(t *testing.T) {
 			for name, want := range map[string]*recovery.State{"generation.json": goldenSource(),
 				"generation-left.json": goldenLeft()} {
 				place(name, "generation.json")
-				if s, err := recovery.Load(dir); err != nil || !reflect.DeepEqual(s, want) {
+				if s, err := recovery.Load(raftlog.OSFS{}, dir); err != nil || !reflect.DeepEqual(s, want) {
 					t.Errorf("%s: %+v, %v", name, s, err)
 				}
 			}

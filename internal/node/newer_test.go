@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"trireme/internal/base/config"
+	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/delay"
 	"trireme/internal/node/leadership"
@@ -63,7 +64,7 @@ func TestNewerLocalState(t *testing.T) {
 		t.Errorf("node.json of a newer version: %v", err)
 	}
 	write("generation.json", `{"needs": 2, "takeover": "of another form"}`)
-	if _, err := recovery.Load(dir); !errors.Is(err, config.ErrNewer) {
+	if _, err := recovery.Load(raftlog.OSFS{}, dir); !errors.Is(err, config.ErrNewer) {
 		t.Errorf("generation.json of a newer version: %v", err)
 	}
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"time"
 
 	"trireme/internal/api"
@@ -28,4 +30,10 @@ func (h recoveryHost) Quiesce() {
 	h.n.mu.Unlock()
 	h.n.killServer()
 	h.n.cons.Stop()
+}
+
+func (h recoveryHost) RandomID() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return max(1, binary.LittleEndian.Uint64(b[:]))
 }

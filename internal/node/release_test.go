@@ -151,7 +151,7 @@ func sayRelease(dir string) (s releaseSays, err error) {
 		return s, err
 	}
 	s.Local = *local.get()
-	if _, err := recovery.Load(dir); err != nil {
+	if _, err := recovery.Load(raftlog.OSFS{}, dir); err != nil {
 		return s, err
 	}
 	for _, e := range goldenHistory(dir).All() {

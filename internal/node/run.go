@@ -95,7 +95,7 @@ func newNode(cfg config.Node, id config.Identity, cluster *config.Cluster, versi
 		ready: make(chan struct{}), led: ledger.New(raftlog.Boundary{}),
 		lives: lifecycle.New(realTime)}
 	n.reads = reads.New(id, n.led, readHost{host{n}}, n.log)
-	n.recovery = recovery.New(cfg, id, recoveryHost{host{n}}, n.log)
+	n.recovery = recovery.New(cfg, id, realTime, raftlog.OSFS{}, recoveryHost{host{n}}, n.log)
 	n.certs = certs.New(cfg, id, certHost{host{n}}, n.log)
 	n.gossip = gossip.New(cfg, id, n.led, realTime, gossipHost{host{n}}, n.log)
 	n.routing = routing.New(id, n.gossip, routingHost{host{n}})

@@ -2,8 +2,6 @@ package recovery
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,27 +73,40 @@ func (r *Recovery) surveyAll(ctx context.Context, hold bool) ([]Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
+	ctx, cancel := r.time.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	answers := []Survey{mine}
+	answers, left, all := []Survey{mine}, 1, make(chan struct{})
+	done := func(s ...Survey) { // one who is asked has answered, or does not
+		mu.Lock()
+		defer mu.Unlock()
+		answers = append(answers, s...)
+		if left--; left == 0 {
+			close(all)
+		}
+	}
 	for _, m := range r.host.Settings().Members {
 		if m.ID == r.id.ID {
 			continue
 		}
-		wg.Go(func() {
+		mu.Lock()
+		left++
+		mu.Unlock()
+		r.host.Go(func(context.Context) {
 			s, err := ReqSurvey.Ask(ctx, r.host, m.ID, hold)
 			if err != nil || s.ID != m.ID {
 				r.log.Info("force-quorum: a member does not answer", "member", m.Name, "err", err)
+				done()
 				return
 			}
-			mu.Lock()
-			answers = append(answers, s)
-			mu.Unlock()
+			done(s)
 		})
 	}
-	wg.Wait()
+	done()
+	_ = r.time.Wait(ctx, all)
+	mu.Lock()
+	defer mu.Unlock()
+	answers = slices.Clone(answers)
 	slices.SortFunc(answers, func(a, b Survey) int { return int(a.ID) - int(b.ID) })
 	return answers, nil
 }
@@ -106,7 +117,7 @@ func (r *Recovery) surveyHere() (Survey, error) {
 	s := Survey{ID: r.id.ID, Term: st.Term, Commit: st.Commit}
 	lease := r.host.Raft().HoldsLease()
 	heard := r.host.Heard()
-	quiet := now()-heard > 2*r.cfg.Raft.ElectionTimeout()
+	quiet := r.time.Now()-heard > 2*r.cfg.Raft.ElectionTimeout()
 	switch {
 	case st.Leader == r.id.ID && lease:
 		s.Leader = r.id.ID
@@ -136,7 +147,7 @@ func (r *Recovery) surveyHere() (Survey, error) {
 func (r *Recovery) SurveyForPeer(_ context.Context, _ uint64, hold bool) (Survey, error) {
 	s, err := r.surveyHere()
 	if err == nil && hold && s.Leader == 0 { // who has a leader is not needed for anything, and is left alone
-		r.stillUntil.Store(int64(now() + holdStill))
+		r.stillUntil.Store(int64(r.time.Now() + holdStill))
 		return r.surveyHere()
 	}
 	return s, err
@@ -144,7 +155,7 @@ func (r *Recovery) SurveyForPeer(_ context.Context, _ uint64, hold bool) (Survey
 
 // StandsStill: an operator's force-quorum is under way and this node takes part in nothing, so that what it said of
 // itself stays true.
-func (r *Recovery) StandsStill() bool { return now() < time.Duration(r.stillUntil.Load()) }
+func (r *Recovery) StandsStill() bool { return r.time.Now() < time.Duration(r.stillUntil.Load()) }
 
 // lastWrite is when the newest transaction near the end of the log began, in seconds; zero: no transaction. It looks
 // from the end, since entries can be large.
@@ -195,7 +206,7 @@ func (r *Recovery) force(ctx context.Context, req api.ForceRequest, seen *forceP
 	if err != nil {
 		return rep, err
 	}
-	if err := state.Save(r.cfg.Dir); err != nil {
+	if err := state.Save(r.fs, r.cfg.Dir); err != nil {
 		return rep, fmt.Errorf("whether the force-quorum is decided is not known, %s cannot be written: %w",
 			generationFile(r.cfg.Dir), err)
 	}
@@ -217,10 +228,10 @@ func (r *Recovery) decideForce(req api.ForceRequest, f *forcePlan) (*State, erro
 	if s.Last != rep.LastIndex || s.LastTerm != rep.LastTerm || s.Term > rep.Term {
 		return nil, changedMeanwhile()
 	}
-	g := &config.Generation{Number: r.generation.NumberOf() + 1, ID: randomID(), Parent: r.generation.IDOf(),
+	g := &config.Generation{Number: r.generation.NumberOf() + 1, ID: r.host.RandomID(), Parent: r.generation.IDOf(),
 		Source: r.id.ID,
 		Base:   rep.LastIndex, BaseTerm: rep.LastTerm, Commit: rep.Commit, Members: slices.Concat(f.voters, f.learners),
-		At: time.Now().UTC(), By: CleanBy(req.By)}
+		At: r.time.Wall().UTC(), By: CleanBy(req.By)}
 	applied := r.host.Raft().Status().Applied
 	settings, err := r.forcedSettings(applied, g, f)
 	if err != nil {
@@ -274,12 +285,6 @@ func (r *Recovery) forcedSettings(applied uint64, g *config.Generation, f *force
 		return nil, err
 	}
 	return c.Marshal()
-}
-
-func randomID() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
-	return max(1, binary.LittleEndian.Uint64(b[:]))
 }
 
 // CleanBy is who asked, as the client says it, for the records.

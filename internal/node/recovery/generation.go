@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
-	"trireme/internal/base/durable"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
@@ -51,9 +49,9 @@ type Left struct {
 
 func generationFile(dir string) string { return filepath.Join(dir, "generation.json") }
 
-func Load(dir string) (*State, error) {
+func Load(fsys raftlog.FS, dir string) (*State, error) {
 	s := new(State)
-	b, err := os.ReadFile(generationFile(dir))
+	b, err := raftlog.ReadFile(fsys, generationFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
@@ -69,18 +67,18 @@ func Load(dir string) (*State, error) {
 	return s, nil
 }
 
-func (s *State) Save(dir string) error {
+func (s *State) Save(fsys raftlog.FS, dir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(generationFile(dir), append(b, '\n'), 0o600)
+	return raftlog.ReplaceFile(fsys, generationFile(dir), append(b, '\n'))
 }
 
 // Open finds out which generation this node belongs to, with the cluster settings that it has. A node that was given
 // up does not start.
 func (r *Recovery) Open(c *config.Cluster) error {
-	s, err := Load(r.cfg.Dir)
+	s, err := Load(r.fs, r.cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -97,7 +95,7 @@ func (r *Recovery) Open(c *config.Cluster) error {
 
 // CarryOut puts what a force-quorum decided into the log (source only), unless that is done.
 func (r *Recovery) CarryOut() error {
-	s, err := Load(r.cfg.Dir)
+	s, err := Load(r.fs, r.cfg.Dir)
 	if err != nil || s.Takeover == nil {
 		return err
 	}
@@ -175,7 +173,7 @@ func (r *Recovery) follow(from uint64, theirs transport.Generation) {
 	if err == nil && why == "" {
 		r.log.Warn("force-quorum: this node continues in a new generation", "generation", claim.Number,
 			"source", claim.Source)
-		if err = (&State{Generation: &claim}).Save(r.cfg.Dir); err == nil {
+		if err = (&State{Generation: &claim}).Save(r.fs, r.cfg.Dir); err == nil {
 			err = ErrNewGeneration
 		}
 		r.host.Fail(err)
@@ -214,15 +212,15 @@ func (r *Recovery) barsFollowing(g *config.Generation) (why string, err error) {
 
 // giveUp records that this node was given up, and returns the error to end with.
 func (r *Recovery) giveUp(g *config.Generation, why string) error {
-	left := &Left{By: *g, Why: why, At: time.Now().UTC()}
+	left := &Left{By: *g, Why: why, At: r.time.Wall().UTC()}
 	s := &State{Generation: r.generation, Left: left}
-	if err := s.Save(r.cfg.Dir); err != nil { // before the log is read, which takes its time
+	if err := s.Save(r.fs, r.cfg.Dir); err != nil { // before the log is read, which takes its time
 		return errors.Join(r.leftError(left), err)
 	}
 	if err := r.beyond(left); err != nil {
 		return errors.Join(r.leftError(left), err)
 	}
-	return errors.Join(r.leftError(left), s.Save(r.cfg.Dir))
+	return errors.Join(r.leftError(left), s.Save(r.fs, r.cfg.Dir))
 }
 
 // beyond finds what this node's log holds and the cluster went on without.

@@ -12,6 +12,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/raftlog/memfs"
@@ -35,6 +36,7 @@ func (h *testHost) AuditForce(_, _ string, _ *api.ForceReport) error { return ni
 func (h *testHost) Quiesce()                                         {}
 func (h *testHost) Go(func(context.Context))                         {}
 func (h *testHost) Fail(error)                                       {}
+func (h *testHost) RandomID() uint64                                 { return 1 }
 
 func (h *testHost) Request(context.Context, uint64, uint8, []byte) ([]byte, error) {
 	return nil, errors.New("no node answers")
@@ -70,8 +72,8 @@ func atRest(t *testing.T, id uint64, terms ...uint64) (*Recovery, *testHost) {
 		h.log.Sync()); err != nil {
 		t.Fatal(err)
 	}
-	return New(cfg, config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id}, h,
-		slog.New(slog.DiscardHandler)), h
+	return New(cfg, config.Identity{Cluster: "prod", ClusterID: 5, Name: "db1", ID: id},
+		run.Real{Boottime: consensus.Boottime}, raftlog.OSFS{}, h, slog.New(slog.DiscardHandler)), h
 }
 
 // A node goes over to a generation that names it, if its log ends where that begins or before. Any other one is left
@@ -146,7 +148,7 @@ func TestDecisionSurvivesTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := decided(t, h.log)
-	if err := s.Save(r.cfg.Dir); err != nil {
+	if err := s.Save(r.fs, r.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -10,6 +10,7 @@ import (
 
 	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/run"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 	"trireme/internal/core/transport"
@@ -51,12 +52,16 @@ type Host interface {
 	Go(f func(ctx context.Context))
 	// Fail ends this run of the node.
 	Fail(err error)
+	// RandomID is a number that no other node draws, not 0.
+	RandomID() uint64
 }
 
 // Recovery is of one member. Its methods may be called from any goroutine once Open has returned.
 type Recovery struct {
 	cfg  config.Node
 	id   config.Identity
+	time run.Time
+	fs   raftlog.FS // of the node's directory
 	host Host
 	log  *slog.Logger
 
@@ -70,12 +75,9 @@ type Recovery struct {
 }
 
 // New makes the part of a member that does not know its generation yet.
-func New(cfg config.Node, id config.Identity, host Host, log *slog.Logger) *Recovery {
-	return &Recovery{cfg: cfg, id: id, host: host, log: log, strangers: map[uint64]bool{}}
+func New(cfg config.Node, id config.Identity, t run.Time, fs raftlog.FS, host Host, log *slog.Logger) *Recovery {
+	return &Recovery{cfg: cfg, id: id, time: t, fs: fs, host: host, log: log, strangers: map[uint64]bool{}}
 }
 
 // Generation is the one that this node belongs to; nil: the first.
 func (r *Recovery) Generation() *config.Generation { return r.generation }
-
-// now is CLOCK_BOOTTIME.
-func now() time.Duration { return time.Duration(consensus.Boottime()) }
