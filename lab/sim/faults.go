@@ -116,6 +116,10 @@ func drawPlan(seed uint64, o *Options) plan {
 		}
 	}
 	if rnd := rand.New(rand.NewPCG(seed, 5)); o.Top != nil && (rnd.IntN(forceOneIn) == 0 || o.force) {
+		p.nodes = []int{2, 3, 3, 4, 5, 5}[rnd.IntN(6)]
+		if o.Nodes > 0 {
+			p.nodes = o.Nodes
+		}
 		for range 1 + rnd.IntN(3)/2 {
 			p.faults = append(p.faults, fault{kind: fForce, at: quiet + time.Duration(rnd.Int64N(int64(p.length))),
 				seed: rnd.Uint64(), dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})

@@ -10,6 +10,7 @@ import (
 	"trireme/internal/api"
 	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/raftlog/memfs"
 	"trireme/internal/core/transport"
 	"trireme/internal/node/recovery"
 )
@@ -30,6 +31,8 @@ type force struct {
 
 	// The operator.
 	watching bool
+	pending  bool     // a majority is about to be lost
+	rough    bool     // disks and links fail while it is decided, too
 	waits    int64    // until this moment there may be an answer
 	voters   []string // to be named, as the last report has advised
 	source   *Node    // where it was confirmed last, and in which life; nil: what came of it is known
@@ -48,9 +51,9 @@ func (s *sqlWorld) generationOf(g *member) {
 		return // the disk fails: see Node.failedStart
 	}
 	switch gen := st.Generation; {
-	case st.Left != nil:
 	case g.left:
 		s.w.Violate("generations", "node %d was given up and starts again", g.n.ID)
+	case st.Left != nil: // it is about to end
 	case gen.NumberOf() > s.force.now.NumberOf() && st.Takeover == nil:
 		s.w.Violate("generations", "node %d follows generation %d, which no node has made", g.n.ID, gen.Number)
 	case st.Takeover != nil && (gen.Number >= s.force.now.NumberOf() && gen.ID != s.force.now.IDOf()):
@@ -85,7 +88,7 @@ func (s *sqlWorld) decided(g *member, gen *config.Generation, t *consensus.Takeo
 	if lost > 0 {
 		s.w.Count("given_up_entries", int64(lost))
 	}
-	if report != nil && report.Certain && lost > 0 || s.broken("certain") && lost > 0 {
+	if report != nil && report.Certain && lost > 0 {
 		s.w.Violate("generations", "node %d makes generation %d with %d of %d committed entries, and the report says that none is lost",
 			g.n.ID, gen.Number, kept, before)
 	}
@@ -139,6 +142,9 @@ func (s *sqlWorld) leftBehind(g *member, diskFailed bool) {
 	}
 	g.left = !diskFailed
 	by, l := st.Left.By, s.w.check.log(g.n)
+	if by.ID == s.force.now.IDOf() {
+		by = *s.force.now
+	}
 	beyond := l.lastTerm(&s.w.check) > by.BaseTerm || l.lastTerm(&s.w.check) == by.BaseTerm && l.last() > by.Base
 	if slices.Contains(by.Members, g.n.ID) && by.Parent == st.Generation.IDOf() && !beyond {
 		s.w.Violate("generations", "node %d is a member of generation %d, has nothing beyond it, and was given up", g.n.ID,
@@ -182,7 +188,7 @@ func (f *force) without(t transport.Generation, id uint64) (transport.Generation
 // loseMajority takes the majority of the voters away, for good or for long, and calls an operator.
 func (f *force) loseMajority(flt fault, rnd *rand.Rand) {
 	w, c := f.s.w, &f.s.w.check
-	if f.s.logger != 0 || w.Leader() == nil || len(c.confs) == 0 {
+	if f.pending || f.s.logger != 0 || w.Leader() == nil || len(c.confs) == 0 {
 		return
 	}
 	conf := &c.confs[len(c.confs)-1]
@@ -202,12 +208,13 @@ func (f *force) loseMajority(flt fault, rnd *rand.Rand) {
 		}
 	}
 	rnd.Shuffle(len(voters), func(i, j int) { voters[i], voters[j] = voters[j], voters[i] })
-	var gone []uint64
+	var gone, stay []uint64
 	for _, id := range voters {
 		if left>>id&1 == 0 {
 			continue
 		}
 		if !conf.isQuorum(left) && rnd.IntN(3) > 0 || !f.s.canSpare(left&^(1<<id), conf) {
+			stay = append(stay, id)
 			continue
 		}
 		left &^= 1 << id
@@ -221,12 +228,53 @@ func (f *force) loseMajority(flt fault, rnd *rand.Rand) {
 			gone = append(gone, id)
 		}
 	}
+	if len(stay) > 0 && rnd.IntN(2) == 0 { // one of them falls behind before
+		d := time.Duration(50+rnd.IntN(800)) * time.Millisecond
+		f.pending = true
+		f.cutOff(w.Node(stay[0]), w.nodes, d)
+		w.At(d, func() { f.loseAll(gone, flt, rnd) })
+		return
+	}
+	f.loseAll(gone, flt, rnd)
+}
+
+// cutOff cuts a node off from others for a time.
+func (f *force) cutOff(n *Node, from []*Node, d time.Duration) {
+	w := f.s.w
+	w.Tracef("%d: is cut off for %v", n.ID, d)
+	cut := func(by int) {
+		for _, m := range from {
+			if m != n {
+				w.net.addCut(w.now, n.ID, m.ID, by)
+				w.net.addCut(w.now, m.ID, n.ID, by)
+			}
+		}
+	}
+	from = slices.Clone(from)
+	cut(1)
+	w.At(d, func() { cut(-1) })
+}
+
+// loseAll takes nodes away.
+func (f *force) loseAll(gone []uint64, flt fault, rnd *rand.Rand) {
+	w, c := f.s.w, &f.s.w.check
+	f.pending = false
+	left := uint64(0)
+	for _, n := range w.nodes {
+		if !n.lost && !n.off && n.rotten == "" && !slices.Contains(gone, n.ID) {
+			left |= 1 << n.ID
+		}
+	}
+	if !f.s.canSpare(left, &c.confs[len(c.confs)-1]) {
+		return
+	}
 	w.Count("majorities_lost", 1)
+	f.rough = true
 	how := rnd.IntN(4)
 	f.giveUp = w.now + int64(3*time.Second+4*flt.dur)
 	for _, id := range gone {
 		n := w.Node(id)
-		if n.lost {
+		if n.lost || n.rotten != "" {
 			continue
 		}
 		if how == 0 || how == 3 && rnd.IntN(2) == 0 {
@@ -278,7 +326,7 @@ func (f *force) look() {
 		for _, n := range w.nodes {
 			n.powerOn()
 		}
-	case conf.isQuorum(live):
+	case conf.isQuorum(live) && !f.s.broken("both sides"):
 		// It goes on by itself. Those that were given up come back, one at a time.
 		for _, n := range w.nodes {
 			if n.off && f.now != nil && !slices.Contains(f.now.Members, n.ID) && f.rnd.IntN(4) == 0 {
@@ -367,15 +415,24 @@ func (f *force) confirm(g *member, rep api.ForceReport) {
 		return
 	}
 	f.waits = w.now + int64(3*surveyTime)
+	if f.s.broken("certain") {
+		rep.Certain = true
+	}
 	f.shown[rep.Term+1] = &rep
 	voters := f.voters
+	if f.rough && f.rnd.IntN(3) == 0 { // another survivor does not hear of it at once
+		m := w.nodes[f.rnd.IntN(len(w.nodes))]
+		w.At(time.Duration(f.rnd.IntN(6000))*time.Millisecond, func() {
+			f.cutOff(m, w.nodes, time.Duration(500+f.rnd.IntN(5000))*time.Millisecond)
+		})
+	}
 	for range operators {
 		w.At(time.Duration(f.rnd.IntN(2000))*time.Millisecond, func() {
 			if !at.up || at.n.halted || at.n.paused || at.n.past() && !f.s.broken("both sides") {
 				return
 			}
 			f.source, f.life = at.n, at.n.life
-			if f.rnd.IntN(4) == 0 {
+			if f.rough && f.rnd.IntN(4) == 0 {
 				at.n.disk.cutNext = 1 + f.rnd.IntN(40)
 			}
 			at.spawn(func(ctx context.Context) {
@@ -396,4 +453,18 @@ func (f *force) patience() time.Duration {
 		return 60 * time.Second
 	}
 	return 0
+}
+
+// hurt lets something happen to the disk of a node that is about to write generation.json, now and then.
+func (f *force) hurt(d *disk) {
+	if !f.rough {
+		return
+	}
+	switch f.rnd.IntN(8) {
+	case 0:
+		d.cutIn = 1 + f.rnd.IntN(6)
+	case 1:
+		d.failing = []memfs.Op{memfs.OpCreate, memfs.OpWrite, memfs.OpFdatasync, memfs.OpRename, memfs.OpSyncDir,
+			memfs.OpSyncDir}[f.rnd.IntN(6)]
+	}
 }

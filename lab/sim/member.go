@@ -131,7 +131,7 @@ func (g *member) Start() uint64 {
 	if !g.n.past() {
 		g.sql.learn(g.n.Log(), hs.GetCommit())
 	}
-	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
+	g.led = ledger.New(g.n.Log().BoundaryAt(g.recovery.Delivered(hs.GetCommit())))
 	g.acks, g.ruled = ackpath.New(g.n.ID, g.led, exec{g}, ackHost{g}), nil
 	g.log = noLog
 	g.lead = leadership.New(g.id, electionTimeout, exec{g}, leadershipHost{g}, g.log)

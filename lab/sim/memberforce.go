@@ -37,6 +37,7 @@ func (h recoveryHost) Quiesce() {
 	g.killServer(false)
 	g.n.halt()
 	_ = exec(h.leadershipHost).until(g.root, func() bool { return !g.n.syncing })
+	g.sql.force.hurt(&g.n.disk)
 }
 
 // Fail implements recovery.Host. It is a task of the life that ends.
@@ -54,6 +55,10 @@ func (h recoveryHost) Fail(err error) {
 func (g *member) ended(err error) {
 	n, again := g.n, time.Duration(0)
 	n.w.Tracef("%d: ends: %v", n.ID, err)
+	if g.srv.Running() || n.syncing {
+		n.w.Violate("generations", "node %d ends for another generation, mysqld runs: %t, its log is written to: %t", n.ID,
+			g.srv.Running(), n.syncing)
+	}
 	switch failed := n.disk.mayFail(); {
 	case n.disk.powerCut:
 		n.powerLoss()
@@ -112,6 +117,9 @@ func (g *member) OtherGeneration(from uint64, theirs transport.Generation) {
 	}
 	if theirs.Number > g.n.generation.Number {
 		g.sql.toldNewer(g)
+		if g.sql.broken("never ends") {
+			return
+		}
 	}
 	g.recovery.Other(from, theirs)
 }
@@ -134,7 +142,7 @@ func (g *member) survey(ctx context.Context, from uint64, hold bool) (recovery.S
 		g.said = s.Last
 	}
 	if g.sql.broken("shorter log") {
-		s.Last -= min(s.Last, 5)
+		s.Last, s.LastTerm, s.Commit = 1, 1, 1
 	}
 	return s, err
 }

@@ -459,6 +459,10 @@ func (s *sqlWorld) finish(g *member) {
 	}
 	clear(s.clients)
 	s.counts = sqlCounts{}
+	if g.generation.IDOf() != s.force.now.IDOf() {
+		s.w.Violate("generations", "node %d has the settings of generation %d at the end, it is generation %d", g.n.ID,
+			g.generation.NumberOf(), s.force.now.NumberOf())
+	}
 	if g.rots() || g.logger {
 		return
 	}
