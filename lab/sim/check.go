@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -297,6 +298,18 @@ func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
 		if e.GetType() != raftpb.EntryNormal && at > n.confFrom {
 			c.membership(n, at)
 		}
+	}
+}
+
+// begins is told up to where a node does not want to be given anything again. With a takeover in its log that may be
+// more than any node was ever given: its base is committed by that.
+func (c *checks) begins(n *Node, applied uint64) {
+	known := uint64(len(c.entries))
+	if n.w.generation == 0 || n.past() || applied <= known || applied > c.commit {
+		return
+	}
+	if entries, err := n.log.Entries(known+1, applied+1, math.MaxUint64); err == nil {
+		c.committed(n, entries)
 	}
 }
 

@@ -95,6 +95,14 @@ func (s *sqlWorld) decided(g *member, gen *config.Generation, t *consensus.Takeo
 	f.now, s.w.generation = gen, gen.Number
 	s.forced(kept)
 	s.holds.forced(gen)
+	if f.rough && f.rnd.IntN(4) == 0 { // those that were given up are back before they can hear of it
+		f.cutOff(g.n, s.w.nodes, time.Duration(1000+f.rnd.IntN(7000))*time.Millisecond)
+		s.w.At(0, func() {
+			for _, n := range s.w.nodes {
+				n.powerOn()
+			}
+		})
+	}
 }
 
 // forced cuts what is known of committed transactions after an entry.
@@ -271,7 +279,7 @@ func (f *force) loseAll(gone []uint64, flt fault, rnd *rand.Rand) {
 	w.Count("majorities_lost", 1)
 	f.rough = true
 	how := rnd.IntN(4)
-	f.giveUp = w.now + int64(3*time.Second+4*flt.dur)
+	f.giveUp = w.now + int64(6*time.Second+8*flt.dur)
 	for _, id := range gone {
 		n := w.Node(id)
 		if n.lost || n.rotten != "" {
@@ -326,7 +334,7 @@ func (f *force) look() {
 		for _, n := range w.nodes {
 			n.powerOn()
 		}
-	case conf.isQuorum(live) && !f.s.broken("both sides"):
+	case conf.isQuorum(live):
 		// It goes on by itself. Those that were given up come back, one at a time.
 		for _, n := range w.nodes {
 			if n.off && f.now != nil && !slices.Contains(f.now.Members, n.ID) && f.rnd.IntN(4) == 0 {
@@ -358,7 +366,7 @@ func (f *force) unknown() bool {
 func (f *force) survivor() *member {
 	var all []*member
 	for _, g := range f.s.members {
-		if n := g.n; n.up && !n.paused && !n.halted && (!n.past() || f.s.broken("both sides")) && g.isMember() {
+		if n := g.n; n.up && !n.paused && !n.halted && !n.past() && g.isMember() {
 			all = append(all, g)
 		}
 	}
@@ -420,6 +428,9 @@ func (f *force) confirm(g *member, rep api.ForceReport) {
 	}
 	f.shown[rep.Term+1] = &rep
 	voters := f.voters
+	if f.s.broken("both sides") {
+		f.otherSides(at)
+	}
 	if f.rough && f.rnd.IntN(3) == 0 { // another survivor does not hear of it at once
 		m := w.nodes[f.rnd.IntN(len(w.nodes))]
 		w.At(time.Duration(f.rnd.IntN(6000))*time.Millisecond, func() {
@@ -428,7 +439,7 @@ func (f *force) confirm(g *member, rep api.ForceReport) {
 	}
 	for range operators {
 		w.At(time.Duration(f.rnd.IntN(2000))*time.Millisecond, func() {
-			if !at.up || at.n.halted || at.n.paused || at.n.past() && !f.s.broken("both sides") {
+			if !at.up || at.n.halted || at.n.paused || at.n.past() {
 				return
 			}
 			f.source, f.life = at.n, at.n.life
@@ -443,6 +454,21 @@ func (f *force) confirm(g *member, rep api.ForceReport) {
 					f.source, f.waits = nil, 0
 				}
 			})
+		})
+	}
+}
+
+// otherSides is what operators must not do: each survivor is cut off, and made a cluster of its own.
+func (f *force) otherSides(side *member) {
+	for _, g := range f.s.members {
+		if g == side || !g.up || g.n.past() {
+			continue
+		}
+		f.cutOff(g.n, f.s.w.nodes, 5*surveyTime)
+		g.spawn(func(ctx context.Context) {
+			if rep, _, err := g.recovery.ForceQuorum(ctx, api.ForceRequest{}); err == nil {
+				_, _, _ = g.recovery.ForceQuorum(ctx, api.ForceRequest{Confirm: rep.Term, Seen: rep.Seen})
+			}
 		})
 	}
 }

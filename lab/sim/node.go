@@ -224,8 +224,10 @@ func (n *Node) open() (err error) {
 			}
 		}
 	}
+	applied := n.top.Start()
+	n.w.check.begins(n, applied)
 	cfg := consensus.Config{
-		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: n.top.Start(),
+		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: applied,
 		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
 		MaxSizePerMsg: 8 << 10, MaxInflightMsgs: 64, MaxInflightBytes: 64 << 10, MaxUncommittedBytes: n.w.room(),
 		MaxApplyingBytes: 16 << 10, OnCommitted: n.committed, OnSnapshot: n.snapshot, OnSoftState: n.softState,
