@@ -224,7 +224,7 @@ func (n *Node) openLog(keys *raftlog.Keys) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	n.led.Reset(l.BoundaryAt(hs.GetCommit()))
+	n.led.Reset(l.BoundaryAt(n.recovery.Delivered(hs.GetCommit())))
 	n.openLives()
 	return nil
 }

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 )
@@ -56,6 +59,17 @@ func (l *logModel) last() uint64 { return l.base + uint64(len(l.terms)) }
 // term is the term of an entry above base.
 func (l *logModel) term(index uint64) uint64 { return l.terms[index-l.base-1] }
 
+// lastTerm is the term of its last entry.
+func (l *logModel) lastTerm(c *checks) uint64 {
+	switch {
+	case len(l.terms) > 0:
+		return l.terms[len(l.terms)-1]
+	case l.base > 0 && l.base <= uint64(len(c.entries)):
+		return c.entries[l.base-1].term
+	}
+	return 0
+}
+
 func (c *checks) init(w *World) {
 	*c = checks{w: w, leaders: map[uint64]uint64{}, votes: map[vote]uint64{}, seen: map[entryID]entryContent{}}
 }
@@ -92,13 +106,13 @@ func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 	prev := uint64(0)
 	if first > l.base+1 {
 		prev = l.term(first - 1)
-	} else if l.base > 0 {
+	} else if l.base > 0 && !n.past() {
 		prev = c.entries[l.base-1].term
 	}
 	for _, e := range entries {
 		c.same(n, e, prev)
 		prev = e.GetTerm()
-		if e.GetType() != raftpb.EntryNormal {
+		if e.GetType() != raftpb.EntryNormal && !n.past() {
 			c.lastChange = max(c.lastChange, e.GetIndex())
 		}
 		if at := e.GetIndex(); at <= l.last() && l.term(at) != e.GetTerm() {
@@ -124,6 +138,9 @@ func (c *checks) cut(n *Node, entries []*raftpb.Entry) {
 
 // same holds an entry of a log to what was seen of it elsewhere.
 func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
+	if n.past() {
+		return
+	}
 	id, content := entryID{e.GetIndex(), e.GetTerm()}, entryContent{prevTerm, sumOf(e)}
 	old, ok := c.seen[id]
 	if !ok {
@@ -160,7 +177,7 @@ func (l *logModel) had(index, term uint64) bool {
 // reset is told that a node's log was replaced by a snapshot.
 func (c *checks) reset(n *Node, snap *raftpb.Snapshot) {
 	l, index := c.log(n), snap.GetMetadata().GetIndex()
-	if index > uint64(len(c.entries)) || c.entries[index-1].term != snap.GetMetadata().GetTerm() {
+	if !n.past() && (index > uint64(len(c.entries)) || c.entries[index-1].term != snap.GetMetadata().GetTerm()) {
 		c.w.Violate("state-machine safety", "node %d got a snapshot at %d of term %d, which is not committed", n.ID, index,
 			snap.GetMetadata().GetTerm())
 		return
@@ -209,6 +226,9 @@ func (c *checks) reopened(n *Node) bool {
 		switch entries, err := n.log.Entries(at, at+1, 0); {
 		case err == nil:
 			c.same(n, entries[0], prev)
+		case n.disk.powerCut:
+			n.powerLoss()
+			return false
 		case n.rotten == "" || !errors.Is(err, raftlog.ErrCorrupt): // a closed segment that has rotted shows when it is read
 			c.w.Violate("S2", "node %d opens its log and cannot read it: %v", n.ID, err)
 			return false
@@ -250,6 +270,14 @@ func (c *checks) sent(n *Node, m *raftpb.Message) {
 
 // committed holds committed entries to what was delivered before, here or elsewhere, in this life or another.
 func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
+	if n.past() {
+		for _, e := range entries {
+			if e.GetType() != raftpb.EntryNormal && e.GetIndex() > n.confFrom {
+				n.confAt = e.GetIndex()
+			}
+		}
+		return
+	}
 	for _, e := range entries {
 		at, content := e.GetIndex(), committedEntry{e.GetTerm(), sumOf(e)}
 		switch known := uint64(len(c.entries)); {
@@ -273,9 +301,21 @@ func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
 	}
 }
 
+// begins is told up to where a node does not want to be given anything again. With a takeover in its log that may be
+// more than any node was ever given: its base is committed by that.
+func (c *checks) begins(n *Node, applied uint64) {
+	known := uint64(len(c.entries))
+	if n.w.generation == 0 || n.past() || applied <= known || applied > c.commit {
+		return
+	}
+	if entries, err := n.log.Entries(known+1, applied+1, math.MaxUint64); err == nil {
+		c.committed(n, entries)
+	}
+}
+
 // state is told of a change of role.
 func (c *checks) state(n *Node, s consensus.State) {
-	if s.Role == consensus.Leader {
+	if s.Role == consensus.Leader && !n.past() {
 		if c.leads(n, s.Term) {
 			c.w.count(cElections)
 		}
@@ -299,6 +339,9 @@ func (c *checks) node(n *Node) {
 		c.w.Violate("commit index", "node %d takes back its commit index from %d to %d", n.ID, l.commit, s.Commit)
 	}
 	l.commit = s.Commit
+	if n.past() {
+		return
+	}
 	if s.Commit > c.commit {
 		c.newCommit(n)
 	}
@@ -341,7 +384,7 @@ func (c *checks) newCommit(n *Node) {
 // than its entry was committed by.
 func (c *checks) agreed(s *consensus.Status) bool {
 	for _, m := range c.w.nodes {
-		if m.up && !(slices.Equal(m.status.Voters, s.Voters) && slices.Equal(m.status.Outgoing, s.Outgoing)) {
+		if m.up && !m.past() && !(slices.Equal(m.status.Voters, s.Voters) && slices.Equal(m.status.Outgoing, s.Outgoing)) {
 			return false
 		}
 	}
@@ -422,7 +465,7 @@ func (c *checks) leases(n *Node) {
 		return
 	}
 	for _, m := range c.w.nodes {
-		if m == n || !m.up {
+		if m == n || !m.up || m.past() {
 			continue
 		}
 		switch other := m.HoldsLease(); {
@@ -519,4 +562,37 @@ func disjoint(a, b *conf) (set uint64, found bool) {
 			return 0, false
 		}
 	}
+}
+
+// forced is told that an operator has made a new generation of what the log of a node holds, said is where the logs of
+// its members ended by their own word. It returns up to which entry that is what was committed before.
+func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeover, said map[uint64]uint64) (kept uint64) {
+	src := c.log(source)
+	if src.durable < g.Base {
+		c.w.Violate("S2", "node %d makes a generation of its log up to entry %d and has fsynced up to %d", source.ID, g.Base,
+			src.durable)
+	}
+	kept = c.common(src, g.Base)
+	for _, id := range g.Members {
+		if has := c.common(&c.logs[id-1], said[id]); has > kept {
+			c.w.Violate("generations", "node %d makes a generation that keeps committed entries up to %d, and node %d has them up to %d",
+				source.ID, kept, id, has)
+		}
+	}
+	c.entries, c.commit, c.lastChange = c.entries[:kept], t.End(), t.End()
+	c.confs = slices.DeleteFunc(c.confs, func(f conf) bool { return f.index > kept })
+	c.confs = append(c.confs, conf{index: t.End(), voters: sorted(t.Conf.Voters), ln: sorted(t.Conf.Learners)})
+	maps.DeleteFunc(c.leaders, func(term, _ uint64) bool { return term >= t.Term })
+	maps.DeleteFunc(c.seen, func(e entryID, _ entryContent) bool { return e.index > kept })
+	return kept
+}
+
+// common is up to where a log holds what is committed, looked at up to an index.
+func (c *checks) common(l *logModel, limit uint64) uint64 {
+	// Log matching makes the newest one stand for all below it.
+	at := min(limit, l.last(), uint64(len(c.entries)))
+	for at > l.base && l.term(at) != c.entries[at-1].term {
+		at--
+	}
+	return at
 }

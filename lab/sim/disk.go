@@ -27,6 +27,7 @@ type disk struct {
 	full     bool
 	failed   bool // an operation has failed in this life
 	cutIn    int  // operations until the power is cut; 0: never
+	cutNext  int  // the same, from the next start on
 	powerCut bool
 	rotten   string // the file in which a bit was flipped; "": none
 }
@@ -66,7 +67,9 @@ func (d *disk) hook(op memfs.Op, name string) error {
 }
 
 // mend is called when the daemon starts: the power is back, and what failed once works again.
-func (d *disk) mend() { d.powerCut, d.cutIn, d.failed, d.failing = false, 0, false, "" }
+func (d *disk) mend() {
+	d.powerCut, d.cutIn, d.cutNext, d.failed, d.failing = false, d.cutNext, 0, false, ""
+}
 
 // mayFail reports whether a failure is the disk's.
 func (d *disk) mayFail() bool { return d.failed || d.full }

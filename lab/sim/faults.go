@@ -61,13 +61,15 @@ const (
 	fPurge
 	fChange
 	fMysqld // what SQLTop makes of it
+	fForce  // with SQLTop: the majority is lost, and an operator makes a new generation
 	numFaults
 )
 
 var faultNames = [numFaults]string{"kill", "kill all", "power loss", "power loss of all", "power loss in mid-write",
 	"stop", "isolate", "hears no other", "is not heard", "one-way cut", "split", "bridge", "delay", "loss", "doubles",
 	"reorder", "clock", "slow disk", "hung disk", "failing disk", "full disk", "bit flip", "disk lost", "transfer",
-	"campaign", "depose", "purge", "membership", "mysqld"}
+	"campaign", "depose", "purge", "membership", "mysqld",
+	"majority lost"}
 
 func (k faultKind) String() string { return faultNames[k] }
 
@@ -76,6 +78,9 @@ var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPo
 	fDeaf: 2, fMute: 2, fOneWay: 3, fSplit: 4, fBridge: 2, fDelay: 2, fLoss: 2, fDouble: 1, fReorder: 2, fClock: 3,
 	fSlowDisk: 2, fHungDisk: 2, fFailDisk: 5, fFullDisk: 2, fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2,
 	fPurge: 8, fChange: 9}
+
+// forceOneIn: one run of so many with SQLTop loses the majority. It is drawn for itself: all other runs are as they were.
+const forceOneIn = 6
 
 // quiet is how long a cluster is left alone to begin with.
 const quiet = 1500 * time.Millisecond
@@ -110,6 +115,16 @@ func drawPlan(seed uint64, o *Options) plan {
 				seed: rnd.Uint64(), dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
 		}
 	}
+	if rnd := rand.New(rand.NewPCG(seed, 5)); o.Top != nil && (rnd.IntN(forceOneIn) == 0 || o.force) {
+		p.nodes = []int{2, 3, 3, 4, 5, 5}[rnd.IntN(6)]
+		if o.Nodes > 0 {
+			p.nodes = o.Nodes
+		}
+		for range 1 + rnd.IntN(3)/2 {
+			p.faults = append(p.faults, fault{kind: fForce, at: quiet + time.Duration(rnd.Int64N(int64(p.length))),
+				seed: rnd.Uint64(), dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
+		}
+	}
 	slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
 	return p
 }
@@ -129,6 +144,10 @@ func (w *World) begin(f fault) {
 		w.partition(f, rnd, n)
 	case fDelay, fLoss, fDouble, fReorder:
 		w.worsen(f, rnd)
+	case fForce:
+		if w.sql != nil {
+			w.sql.force.loseMajority(f, rnd)
+		}
 	case fMysqld:
 		if w.sql != nil {
 			w.sql.fault(rnd, f.dur)

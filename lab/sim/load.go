@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"trireme/internal/core/consensus"
+	"trireme/internal/core/transport"
 )
 
 // load is the work that clients give to the cluster, when no other Top brings its own.
@@ -18,6 +19,7 @@ type load struct {
 
 // plain is the Top that goes with load.
 type plain struct {
+	oneGeneration
 	n       *Node
 	pending map[uint64]proposed // accepted in this life, by index
 	applied uint64
@@ -26,6 +28,16 @@ type plain struct {
 type proposed struct{ term, sum uint64 }
 
 func newPlain(n *Node) Top { return &plain{n: n} }
+
+// oneGeneration is of Tops whose clusters have one.
+type oneGeneration struct{}
+
+// Opening and the next ones implement Top.
+func (oneGeneration) Opening() error                               { return nil }
+func (oneGeneration) LogOpened() error                             { return nil }
+func (oneGeneration) Generation() (g transport.Generation)         { return g }
+func (oneGeneration) OtherGeneration(uint64, transport.Generation) {}
+func (oneGeneration) Takes(uint64) bool                            { return true }
 
 // Start begins at the newest place from which the log is needed, or at its beginning.
 func (p *plain) Start() (applied uint64, err error) {

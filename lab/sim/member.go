@@ -20,6 +20,7 @@ import (
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
 	"trireme/internal/node/memory"
+	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 	"trireme/lab/sim/fakemysql"
 )
@@ -29,15 +30,17 @@ import (
 // what package node is to them: their hosts, the wiring, and the periodic work. Modelled are mysqld (fakemysql), its
 // process and its guard's, the network and the disk. Functions name the one of package node that they follow.
 //
-// Left out: force-quorum, the router.
+// Left out: the router.
 type member struct {
 	w   *World
 	n   *Node
 	sql *sqlWorld
 
 	// On the machine's disk.
-	srv  *fakemysql.Server
-	bare bool // its data directory was lost and has not been replaced yet
+	srv        *fakemysql.Server
+	bare       bool               // its data directory was lost and has not been replaced yet
+	generation *config.Generation // of cluster.json
+	left       bool               // generation.json says that it was given up
 	// stuck: its applier cannot take some transaction of the log, until the data is replaced.
 	stuck bool
 	// tampered: its data directory was written to without the log. That must be detected.
@@ -74,18 +77,23 @@ type member struct {
 	why      string // what the policy has said last
 	looks    uint64 // turns of the loop
 	settings settings
+	told     int64  // when it was told of a newer generation; 0: it was not
+	said     uint64 // where its log ended when it was asked to hold still, in some life
 }
 
 // organs of a member, as they ship.
 type organs struct {
-	led     *ledger.Ledger
-	acks    *ackpath.Path
-	lives   *lifecycle.Lives
-	lead    *leadership.Leadership
-	gossip  *gossip.Gossip
-	seeding *seeding.Seeding
-	control *controlloop.Loop
+	led      *ledger.Ledger
+	acks     *ackpath.Path
+	lives    *lifecycle.Lives
+	lead     *leadership.Leadership
+	gossip   *gossip.Gossip
+	seeding  *seeding.Seeding
+	recovery *recovery.Recovery
+	control  *controlloop.Loop
 }
+
+var noLog = slog.New(slog.DiscardHandler)
 
 const (
 	loopInterval    = electionTimeout / 4
@@ -99,6 +107,9 @@ func newMember(n *Node, s *sqlWorld) *member {
 	g := &member{w: n.w, n: n, sql: s, logger: s.isLogger(n.ID)}
 	g.lives = lifecycle.New(exec{g})
 	g.newData()
+	if !n.founder { // it joins as what the leader's cluster is (setup)
+		g.generation = s.force.now
+	}
 	s.members = append(s.members, g)
 	return g
 }
@@ -124,11 +135,12 @@ func (g *member) Start() (applied uint64, err error) {
 		return 0, err
 	}
 	g.asks, g.root, g.lock = map[uint64]func(any){}, &taskContext{g: g}, &uncontended{g: g}
-	g.sql.learn(g.n.Log(), hs.GetCommit())
-	g.led = ledger.New(g.n.Log().BoundaryAt(hs.GetCommit()))
+	if !g.n.past() {
+		g.sql.learn(g.n.Log(), hs.GetCommit())
+	}
+	g.led = ledger.New(g.n.Log().BoundaryAt(g.recovery.Delivered(hs.GetCommit())))
 	g.acks, g.ruled = ackpath.New(g.n.ID, g.led, exec{g}, ackHost{g}), nil
-	g.id = config.Identity{ID: g.n.ID, Name: name(g.n.ID), Role: g.sql.role(g.n.ID)}
-	g.log = slog.New(slog.DiscardHandler)
+	g.log = noLog
 	g.lead = leadership.New(g.id, electionTimeout, exec{g}, leadershipHost{g}, g.log)
 	g.gossip = gossip.New(gossipConfig, g.id, g.led, exec{g}, gossipHost{g}, g.log)
 	g.newSeeding()
@@ -184,6 +196,9 @@ func (g *member) Snapshot(snap *raftpb.Snapshot) {
 	if err != nil {
 		g.w.Violate("S13", "node %d: the snapshot at %d: %v", g.n.ID, snap.GetMetadata().GetIndex(), err)
 		return
+	}
+	if gen := g.recovery.Generation(); gen.NumberOf() > g.generation.NumberOf() { // membership.FetchSettings
+		g.generation = gen
 	}
 	g.control.Snapshot(b)
 	g.feed.on = false // the receiver is pointed at it again by the judgement

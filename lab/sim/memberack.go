@@ -54,10 +54,15 @@ func (h ackHost) Committed(e ackpath.Entry) error {
 	if err != nil {
 		return fmt.Errorf("the term of entry %d: %w", e.Index, err)
 	}
-	g.sql.learn(g.n.Log(), e.Index-1)
-	g.sql.committed(e.Index, term, e.Meta, e.Body)
+	if !g.n.past() {
+		g.sql.learn(g.n.Log(), e.Index-1)
+		g.sql.committed(e.Index, term, e.Meta, e.Body)
+	}
 	if e.Meta.Flags&raftlog.FlagSpecial != 0 {
 		g.lives.NoteSpecial(e.Index)
+	}
+	if e.Meta.Kind == raftlog.Settings {
+		return g.adopt(e.Body)
 	}
 	return nil
 }
@@ -215,11 +220,11 @@ func (h *holds) changeBacklog() {
 // only become true meanwhile: a rule comes back when all meet it that had their OK.
 func (s *sqlWorld) okGiven(g *member, index uint64) {
 	settings, life, term := g.ruled, g.n.life, g.n.Status().Term
-	if settings == nil || s.w.check.entries[index-1].term != term {
+	if settings == nil || g.n.past() || s.w.check.entries[index-1].term != term {
 		return
 	}
 	s.w.At(time.Millisecond, func() {
-		if g.n.life != life || !g.n.up || g.ruled != settings || g.n.Status().Term != term {
+		if g.n.life != life || !g.n.up || g.n.past() || g.ruled != settings || g.n.Status().Term != term {
 			return
 		}
 		rules, _ := ackpath.RulesOf(settings)

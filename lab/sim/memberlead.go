@@ -15,6 +15,7 @@ import (
 	"trireme/internal/node/gossip"
 	"trireme/internal/node/leadership"
 	"trireme/internal/node/lifecycle"
+	"trireme/internal/node/recovery"
 	"trireme/internal/node/seeding"
 )
 
@@ -40,6 +41,7 @@ func (g *member) answers() transport.Answers {
 		transport.After(leadership.ReqForce, g.lead.TakeOrder),
 		seeding.ReqDonate.By(g.donate),
 		transport.After(seeding.ReqHeal, g.seeding.GrantFor),
+		recovery.ReqSurvey.By(g.survey),
 	}
 }
 

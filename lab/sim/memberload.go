@@ -52,7 +52,7 @@ func (s *sqlWorld) client() {
 // writable is a node whose mysqld takes writes.
 func (s *sqlWorld) writable() *member {
 	for _, g := range s.members {
-		if g.srv.Running() && !g.srv.ReadOnly() {
+		if g.srv.Running() && !g.srv.ReadOnly() && !g.n.past() {
 			return g
 		}
 	}
@@ -138,6 +138,10 @@ func (s *sqlWorld) drain(g *member) {
 		}
 		s.counts.acked++
 		_, committed := s.at[t]
+		if g.n.past() {
+			s.serves(g, "acknowledges a write")
+			continue
+		}
 		if !logged || !committed && !s.local.Contains(t) {
 			s.w.Violate("S4", "node %d: client %d heard OK for %v, which is not committed", g.n.ID, o.Client, t)
 		}
@@ -150,6 +154,9 @@ func (s *sqlWorld) drain(g *member) {
 // read looks at everything that a node shows.
 func (s *sqlWorld) read(g *member) {
 	s.counts.reads++
+	if g.n.past() {
+		return
+	}
 	var wrong []string
 	for table, rows := range g.srv.Tables() {
 		for row, times := range rows {
@@ -380,7 +387,7 @@ func (s *sqlWorld) spares(g *member) bool {
 		case o.bare || o.tampered || o.stuck:
 			return false
 		case o == g || o.n.lost || o.logger:
-		case !o.ready():
+		case !o.ready() || o.n.off || o.n.past():
 			return false
 		case slices.Contains(voters, o.n.ID):
 			well++

@@ -72,18 +72,26 @@ const failback = 2 * time.Second
 
 // settings are what the cluster agrees on, here made of raft's membership.
 type settings struct {
-	at      uint64 // the entry of that
-	version uint64 // of the rest
-	now     *config.Cluster
+	at         uint64 // the entry of that
+	version    uint64 // of the rest
+	generation *config.Generation
+	now        *config.Cluster
 }
 
 // Settings of the cluster, as this node knows them.
 func (g *member) Settings() *config.Cluster {
-	if s, h := &g.settings, &g.sql.holds; s.now == nil || s.at != g.n.confAt || s.version != h.version {
+	if s, h := &g.settings, &g.sql.holds; s.now == nil || s.at != g.n.confAt || s.version != h.version ||
+		s.generation != g.generation {
 		st := g.n.Status()
-		s.at, s.version, s.now = g.n.confAt, h.version, &config.Cluster{Pause: h.pause, FailbackMS: failback.Milliseconds()}
+		s.at, s.version, s.generation = g.n.confAt, h.version, g.generation
+		s.now = &config.Cluster{Name: "sim", ClusterID: clusterID, NextID: maxNodes + 1, Version: g.generation.NumberOf() - 1,
+			Generation: g.generation, Pause: h.pause, FailbackMS: failback.Milliseconds()}
 		for _, id := range memberIDs(&st) {
-			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1}
+			host := fmt.Sprintf("10.0.0.%d", id)
+			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1, Peer: host + ":7000", API: host + ":7001"}
+			if m.Role != config.RoleLogger {
+				m.MySQLHost, m.MySQLPort = host, 3306
+			}
 			if h.weights {
 				m.Weight = 1 + int(id)%3
 			}

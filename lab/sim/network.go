@@ -90,6 +90,11 @@ func (n *Node) post(m *raftpb.Message) {
 		}
 		return
 	}
+	if n.parted(to) {
+		w.count(cLostMessages)
+		n.unreachable(m)
+		return
+	}
 	frame, err := transport.EncodeFrame(m)
 	if err != nil {
 		w.Violate("framing", "node %d cannot encode %s: %v", n.ID, m.GetType(), err)
@@ -153,8 +158,33 @@ func (n *Node) receive(from *Node, frame []byte) {
 	if m.GetType() == raftpb.MsgTimeoutNow {
 		n.top.Asked(m.GetTerm())
 	}
-	n.st.Step(m)
-	n.wake()
+	if n.top.Takes(from.ID) {
+		n.st.Step(m)
+		n.wake()
+	}
+}
+
+// redial is how often nodes of two generations try to have a connection.
+const redial = 300 * time.Millisecond
+
+// parted reports whether two nodes are of different generations: they tell each other theirs (transport's hello and
+// welcome), and nothing else.
+func (n *Node) parted(to *Node) bool {
+	if n.generation.Number == to.generation.Number && n.generation.ID == to.generation.ID {
+		return false
+	}
+	w := n.w
+	if w.sql.broken("generations mix") {
+		return false
+	}
+	if w.now < n.met[to.ID] || w.net.cut(n.ID, to.ID) || w.net.cut(to.ID, n.ID) {
+		return true
+	}
+	n.met[to.ID] = w.now + int64(redial)
+	life, other, mine, theirs := n.life, to.life, n.generation, to.generation
+	w.At(w.arrival(n.ID, to.ID, 0), func() { to.run(other, func() { to.top.OtherGeneration(n.ID, mine) }) })
+	w.At(2*w.arrival(to.ID, n.ID, 0), func() { n.run(life, func() { n.top.OtherGeneration(to.ID, theirs) }) })
+	return true
 }
 
 func (n *Node) unreachable(m *raftpb.Message) {
@@ -178,7 +208,7 @@ func (n *Node) reportSnapshot(to uint64, ok bool) {
 // Tell sends something to the Top of another node, over the same network as raft's messages.
 func (n *Node) Tell(to uint64, what any) {
 	w, m := n.w, n.w.Node(to)
-	if m == nil || !m.up || w.net.cut(n.ID, to) || w.net.loss > 0 && w.rnd.IntN(1000) < w.net.loss {
+	if m == nil || !m.up || w.net.cut(n.ID, to) || n.parted(m) || w.net.loss > 0 && w.rnd.IntN(1000) < w.net.loss {
 		return
 	}
 	life := m.life

@@ -11,11 +11,23 @@ import (
 
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
+	"trireme/internal/core/transport"
+	"trireme/internal/node/recovery"
 )
 
 // Top is what runs above consensus on one machine; see the package comment. It lives as long as the machine's disk.
 type Top interface {
-	// Start begins a life of the daemon: the log is open. It returns up to which index Committed is not wanted again
+	// Opening begins a life of the daemon, before its log is open; after an error there is none.
+	Opening() error
+	// LogOpened is called when the log is open and nothing runs on it.
+	LogOpened() error
+	// Generation is what the node says of itself to others in this life, and OtherGeneration tells that a node of another
+	// one is there, as transport.Handler has it.
+	Generation() transport.Generation
+	OtherGeneration(from uint64, theirs transport.Generation)
+	// Takes says whether a message of another node's raft is taken.
+	Takes(from uint64) bool
+	// Start goes on with a life of the daemon: the log is open. It returns up to which index Committed is not wanted again
 	// (consensus.Config.Applied).
 	Start() (applied uint64, err error)
 	// Committed gets committed entries in order, as consensus.Config.OnCommitted.
@@ -67,10 +79,15 @@ type Node struct {
 	// confFrom is the entry of the membership that was in force when this life began: that of older ones cannot be seen.
 	confFrom uint64
 	confAt   uint64 // the entry of the membership in force
+	// halted: raft is stopped for the rest of this life, and the log is at rest once it is not syncing any more.
+	halted     bool
+	generation transport.Generation
+	met        map[uint64]int64 // before when the node and another one, of another generation, do not try to meet again
 
 	lost    bool   // the disk is gone or unusable: the id never comes back
 	lostWhy string // for the trace
 	founder bool   // member of the first configuration
+	off     bool   // the machine is switched off, until powerOn
 }
 
 const logDir = "/raft"
@@ -79,7 +96,7 @@ const logDir = "/raft"
 const clusterID = 0x5117
 
 func (w *World) addNode(founder bool) *Node {
-	n := &Node{ID: uint64(len(w.nodes) + 1), w: w, founder: founder}
+	n := &Node{ID: uint64(len(w.nodes) + 1), w: w, founder: founder, met: map[uint64]int64{}}
 	n.disk.init(n)
 	n.clock.rate = w.clockRate(w.rnd)
 	n.clock.base = int64(time.Hour) + w.rnd.Int64N(int64(time.Hour))
@@ -132,11 +149,16 @@ func (n *Node) run(life uint64, f func()) {
 
 // start begins a life of the daemon.
 func (n *Node) start() {
-	if n.up || n.lost {
+	if n.up || n.lost || n.off {
 		return
 	}
 	n.life++
 	n.disk.mend()
+	if err := n.top.Opening(); err != nil {
+		n.failedStart(err)
+		return
+	}
+	n.generation = n.top.Generation()
 	log, err := raftlog.Open(raftlog.Options{Dir: logDir, FS: n.fs, SegmentBytes: 4 << 10, CacheBytes: 4 << 10,
 		ZeroAheadBytes: 4 << 10, Cluster: clusterID, NodeID: n.ID, Later: n.upkeepLater})
 	if err != nil {
@@ -145,6 +167,9 @@ func (n *Node) start() {
 	}
 	n.log, n.confFrom, n.confAt = log, log.ConfStateIndex(), log.ConfStateIndex()
 	if !n.w.check.reopened(n) {
+		return
+	}
+	if !n.carryOut() {
 		return
 	}
 	if err := n.open(); err != nil {
@@ -159,6 +184,23 @@ func (n *Node) start() {
 	n.tickLater()
 	n.wake()
 }
+
+// carryOut lets what an operator has decided be put into the log.
+func (n *Node) carryOut() (ok bool) {
+	if err := n.top.LogOpened(); err != nil {
+		n.failedStart(err)
+		return false
+	}
+	at := n.log.ConfStateIndex()
+	if at == n.confFrom {
+		return true
+	}
+	n.confFrom, n.confAt = at, at
+	return n.w.check.reopened(n)
+}
+
+// past reports whether the node is of an older generation than the newest: what it does has no effect on that.
+func (n *Node) past() bool { return n.generation.Number < n.w.generation }
 
 // upkeepLater lets the log do the work that no writer waits for: soon, or only when the next segment is full.
 func (n *Node) upkeepLater(job func()) {
@@ -186,6 +228,7 @@ func (n *Node) open() (err error) {
 	if err != nil {
 		return err
 	}
+	n.w.check.begins(n, applied)
 	cfg := consensus.Config{
 		ID: n.ID, Storage: &store{n.log, n}, Send: n.send, Applied: applied,
 		TickInterval: tickInterval, ElectionTicks: electionTicks, HeartbeatTicks: heartbeatTicks,
@@ -225,6 +268,8 @@ func (n *Node) failedStart(err error) {
 	switch {
 	case n.disk.powerCut:
 		n.powerLoss()
+	case errors.Is(err, recovery.ErrLeftBehind):
+		n.lose("given up")
 	case (errors.Is(err, raftlog.ErrCorrupt) || errors.Is(err, consensus.ErrStorageInconsistent)) && n.rotten != "":
 		n.lose("the log is damaged")
 		n.w.count(cCorruptFound)
@@ -255,7 +300,7 @@ func (n *Node) tickLater() {
 
 // wake makes sure that what was given to consensus is looked at.
 func (n *Node) wake() {
-	if !n.up || n.turning || n.st.Idle() {
+	if !n.up || n.halted || n.turning || n.st.Idle() {
 		return
 	}
 	n.turning = true
@@ -271,6 +316,9 @@ func (n *Node) turn() {
 		n.powerLoss()
 		return
 	}
+	if n.halted {
+		return
+	}
 	if err := n.st.Turn(); err != nil {
 		n.fatal(err)
 		return
@@ -280,7 +328,7 @@ func (n *Node) turn() {
 
 // after is called when the node has done a piece of work: what it leads to is scheduled, and everything is checked.
 func (n *Node) after() {
-	if !n.up {
+	if !n.up || n.halted {
 		return
 	}
 	n.status = n.st.Status()
@@ -297,6 +345,10 @@ func (n *Node) after() {
 }
 
 func (n *Node) beginAppend() {
+	if n.halted {
+		n.syncing = false
+		return
+	}
 	n.w.count(cAppends)
 	if err := n.st.BeginAppend(); err != nil {
 		n.fatal(err)
@@ -312,7 +364,11 @@ func (n *Node) endAppend() {
 		return
 	}
 	n.syncing = false
-	if err := n.st.EndAppend(); err != nil {
+	end := n.st.EndAppend
+	if n.halted {
+		end = (&store{n.log, n}).Sync
+	}
+	if err := end(); err != nil {
 		n.fatal(err)
 		return
 	}
@@ -328,6 +384,9 @@ func (n *Node) applyDelay() time.Duration {
 
 func (n *Node) apply() {
 	n.working = false
+	if n.halted {
+		return
+	}
 	if err := n.st.Apply(); err != nil {
 		n.fatal(err)
 		return
@@ -387,6 +446,7 @@ func (n *Node) end(power bool) {
 		n.st.Stop()
 	}
 	wasUp := n.up
+	n.halted = false
 	n.up, n.paused, n.turning, n.syncing, n.working, n.missed, n.stalled = false, false, false, false, false, false, nil
 	n.log, n.st = nil, nil
 	n.life++
@@ -416,6 +476,26 @@ func (n *Node) powerLoss() {
 	n.end(true)
 	n.fs.Crash(n.w.rnd)
 	n.w.At(time.Duration(200+n.w.rnd.IntN(1500))*time.Millisecond, n.start)
+}
+
+// halt ends raft's work in this life. What is being synced is.
+func (n *Node) halt() {
+	n.st.Stop()
+	n.halted = true
+}
+
+// powerOff switches the machine off for long, as a loss of power does, and powerOn on again.
+func (n *Node) powerOff() {
+	n.off = true
+	n.powerLoss()
+}
+
+func (n *Node) powerOn() {
+	if n.off {
+		n.w.Tracef("%d: is switched on again", n.ID)
+		n.off = false
+		n.start()
+	}
 }
 
 // lose ends the member for good.
@@ -477,7 +557,7 @@ func (n *Node) resume() {
 func (n *Node) tellGone() {
 	life := n.life
 	for _, m := range n.w.nodes {
-		if m == n || !m.up {
+		if m == n || !m.up || m.generation.Number != n.generation.Number {
 			continue
 		}
 		m.in(time.Duration(1+n.w.rnd.IntN(10))*time.Millisecond, func() {
@@ -513,7 +593,7 @@ func (n *Node) ReadIndex(done func(index uint64)) {
 	n.w.count(cReads)
 	known := n.w.check.commit
 	n.st.ReadIndex(func(index uint64) {
-		if index < known {
+		if index < known && !n.past() {
 			n.w.Violate("linearizable reads", "node %d was given read index %d, and %d had been committed when it asked", n.ID,
 				index, known)
 		}

@@ -19,6 +19,7 @@ type Options struct {
 	Trace bool
 
 	broken broken
+	force  bool // every run loses the majority
 }
 
 func (o *Options) newTop(n *Node) Top {
@@ -100,18 +101,18 @@ func (w *World) end() {
 	}
 }
 
-// recovery is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given
+// wellAgain is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given
 // up for three election timeouts, a daemon that is started again after a second), a few elections, and what has to be
 // sent again.
-const recovery = 12 * electionTimeout
+const wellAgain = 12 * electionTimeout
 
 // patience is how long a cluster may take to be well again. With mysqld there is more to wait for: starts, judgements,
 // copies, and the pauses between attempts to move leadership.
 func (w *World) patience() time.Duration {
 	if w.sql != nil {
-		return 4 * recovery
+		return 4*wellAgain + w.sql.force.patience()
 	}
-	return recovery
+	return wellAgain
 }
 
 // peace ends all faults and waits until the cluster is well: a leader with a lease has committed something new, and

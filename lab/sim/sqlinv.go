@@ -28,16 +28,8 @@ type sqlWorld struct {
 	// logger is the raft id of a node without mysqld; 0: no logger.
 	logger uint64
 
-	next     uint64 // index of the next committed entry to be taken
-	at       map[gtid.GTID]uint64
-	executed gtid.Set // all of at
-	order    []gtid.GTID
+	truth
 	local    gtid.Set // of statements that were never meant for Raft
-	asm      trxAssembler
-	ref      *fakemysql.Server
-	rows     map[uint64]bool // ever committed
-	xaRows   map[string][]uint64
-	openXA   map[string]uint64 // xid to the index of its XA PREPARE
 	served   map[gtid.UUID]uint64
 	adopting bool
 
@@ -53,6 +45,34 @@ type sqlWorld struct {
 	}
 	counts sqlCounts
 	holds  holds
+	force  force
+}
+
+// truth is what is committed.
+type truth struct {
+	taken    []takenEntry // all of it, to begin again when an operator cuts it
+	next     uint64       // index of the next committed entry to be taken
+	at       map[gtid.GTID]uint64
+	executed gtid.Set // all of at
+	order    []gtid.GTID
+	asm      trxAssembler
+	ref      *fakemysql.Server
+	rows     map[uint64]bool // ever committed
+	xaRows   map[string][]uint64
+	openXA   map[string]uint64 // xid to the index of its XA PREPARE
+}
+
+type takenEntry struct {
+	index, term uint64
+	meta        *raftlog.Meta
+	events      []byte
+}
+
+func newTruth() truth {
+	t := truth{next: 1, at: map[gtid.GTID]uint64{}, rows: map[uint64]bool{}, xaRows: map[string][]uint64{},
+		openXA: map[string]uint64{}, ref: fakemysql.New(0)}
+	t.ref.Start(gtid.IncarnationUUID(clusterID, 0, 1), false)
+	return t
 }
 
 // sqlCounts are written once, by the first to finish.
@@ -77,10 +97,8 @@ func SQLTop(rule string) func(*Node) Top {
 }
 
 func newSQLWorld(w *World, rule string) *sqlWorld {
-	s := &sqlWorld{w: w, rule: rule, next: 1, at: map[gtid.GTID]uint64{}, rows: map[uint64]bool{},
-		xaRows: map[string][]uint64{}, openXA: map[string]uint64{}, served: map[gtid.UUID]uint64{},
-		clients: map[uint64]gtid.GTID{}, applying: map[uint64]bool{}, ref: fakemysql.New(0)}
-	s.ref.Start(gtid.IncarnationUUID(clusterID, 0, 1), false)
+	s := &sqlWorld{w: w, rule: rule, truth: newTruth(), served: map[gtid.UUID]uint64{}, clients: map[uint64]gtid.GTID{},
+		applying: map[uint64]bool{}}
 	r := w.rnd
 	switch r.IntN(3) {
 	case 0:
@@ -96,6 +114,7 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 	}
 	w.At(quiet/2, s.startClients)
 	s.holds.init(w)
+	s.force.init(s)
 	return s
 }
 
@@ -192,6 +211,7 @@ func (s *sqlWorld) committed(index, term uint64, m *raftlog.Meta, events []byte)
 		return
 	}
 	s.next++
+	s.taken = append(s.taken, takenEntry{index, term, m, events})
 	err := s.asm.entry(term, m, events, func(g gtid.GTID, trx []byte) error { return s.take(index, g, trx) })
 	if err != nil {
 		s.w.Violate("S12", "committed entry %d: %v", index, err)
@@ -243,6 +263,7 @@ func (s *sqlWorld) committedHere(g *member, t fakemysql.Trx, leader bool) {
 		return
 	}
 	switch {
+	case g.n.past():
 	case leader && (s.adopting || t.Stmt.Kind == fakemysql.Analyze && !g.srv.SemiSync()):
 		s.local.Add(t.GTID)
 	case leader && g.srv.Running():
@@ -257,6 +278,9 @@ func (s *sqlWorld) committedHere(g *member, t fakemysql.Trx, leader bool) {
 // fed is called for each transaction that a feed hands out: committed ones only, in log order (S3).
 func (s *sqlWorld) fed(g *member, t gtid.GTID) {
 	at, ok := s.at[t]
+	if g.n.past() {
+		return
+	}
 	if !ok {
 		s.w.Violate("S3", "node %d is fed %v, which is not committed", g.n.ID, t)
 	}
@@ -271,6 +295,9 @@ func (s *sqlWorld) ready(g *member) {
 	if g.bare { // the others' purges may rest on what it said of itself before, for as long as they believe that
 		s.w.At(2*gossip.Lifetime, func() { g.bare = false })
 	}
+	if g.n.past() {
+		return
+	}
 	if errant := g.srv.Executed().Subtract(s.executed).Subtract(s.local); !errant.Empty() {
 		s.w.Violate("S5", "node %d is found good and has executed %v, which is not committed", g.n.ID, &errant)
 	}
@@ -280,6 +307,10 @@ func (s *sqlWorld) ready(g *member) {
 // terms (S7).
 func (s *sqlWorld) opened(g *member, l *lifecycle.Life, term uint64) {
 	s.counts.opens++
+	if g.n.past() {
+		s.serves(g, "opens writes")
+		return
+	}
 	b := g.led.NewestBarrier()
 	if b.Incarnation != l.Incarnation || uint64(b.Node) != g.n.ID || b.Term != term {
 		s.w.Violate("S6", "node %d opens writes in term %d and the newest barrier is %+v", g.n.ID, term, b)
@@ -308,6 +339,9 @@ func (s *sqlWorld) opened(g *member, l *lifecycle.Life, term uint64) {
 func (s *sqlWorld) retired(g *member, l *lifecycle.Life) {
 	s.counts.retires++
 	delete(s.served, l.UUID)
+	if g.n.past() {
+		return
+	}
 	own := g.srv.Executed().Of(l.UUID).Subtract(s.executed).Subtract(s.local)
 	if n := len(g.srv.Waiting()); n > 0 || !own.Empty() {
 		s.w.Violate("S4", "node %d goes on as a follower with %d sessions waiting and %v not committed", g.n.ID, n, &own)
@@ -317,7 +351,7 @@ func (s *sqlWorld) retired(g *member, l *lifecycle.Life) {
 // purging is called with the index up to which a node may purge its log: every data voter that it does not give up has
 // all of that on disk, so has one of each majority, and no XA transaction that was prepared there is open (S8).
 func (s *sqlWorld) purging(g *member, m ledger.Membership, upTo uint64, given []string) {
-	if upTo == 0 {
+	if upTo == 0 || g.n.past() {
 		return
 	}
 	s.counts.givenUp += int64(len(given))
@@ -457,6 +491,10 @@ func (s *sqlWorld) finish(g *member) {
 	}
 	clear(s.clients)
 	s.counts = sqlCounts{}
+	if g.generation.IDOf() != s.force.now.IDOf() {
+		s.w.Violate("generations", "node %d has the settings of generation %d at the end, it is generation %d", g.n.ID,
+			g.generation.NumberOf(), s.force.now.NumberOf())
+	}
 	if g.rots() || g.logger {
 		return
 	}

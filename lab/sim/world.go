@@ -36,8 +36,10 @@ type World struct {
 	counts    [numCounters]int64
 	extra     Counts
 	violation *Violation
-	hash      uint64
-	trace     []string
+	// generation is the newest that an operator has made; 0: none was made
+	generation uint64
+	hash       uint64
+	trace      []string
 }
 
 // Violation is a broken promise.
@@ -136,7 +138,7 @@ func (w *World) Nodes() []*Node { return w.nodes }
 func (w *World) Leader() *Node {
 	var best *Node
 	for _, n := range w.nodes {
-		if n.up && n.leads() && (best == nil || n.status.Term > best.status.Term) {
+		if n.up && n.leads() && !n.past() && (best == nil || n.status.Term > best.status.Term) {
 			best = n
 		}
 	}

@@ -106,6 +106,7 @@ func (r *Recovery) CarryOut() error {
 	if err != nil || s.Takeover == nil {
 		return err
 	}
+	r.takeover = s.Takeover
 	if s.Event != nil {
 		r.host.Remember(*s.Event) // once, however often it is added
 	}
@@ -119,6 +120,16 @@ func (r *Recovery) CarryOut() error {
 		"term", s.Takeover.Term,
 		"index", s.Takeover.End(), "voters", s.Takeover.Conf.Voters)
 	return nil
+}
+
+// Delivered is up to where a log's entries may count as delivered in a run before, which is as a rule where it is known
+// to be committed. But the end of a takeover is committed as soon as it is in the log, and may be before this node has
+// got the settings in it: then what is above the takeover's base is delivered again.
+func (r *Recovery) Delivered(commit uint64) uint64 {
+	if r.takeover != nil && r.host.Settings().Generation.NumberOf() < r.generation.NumberOf() {
+		return min(commit, r.takeover.Base)
+	}
+	return commit
 }
 
 // ForPeers is what the transport says of this node to others.

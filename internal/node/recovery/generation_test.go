@@ -23,12 +23,13 @@ import (
 // testHost is a node without any running part.
 type testHost struct {
 	log        *raftlog.Log
+	settings   config.Cluster
 	remembered int
 }
 
 func (h *testHost) Raft() Raft                                       { return nil }
 func (h *testHost) Log() *raftlog.Log                                { return h.log }
-func (h *testHost) Settings() *config.Cluster                        { return &config.Cluster{} }
+func (h *testHost) Settings() *config.Cluster                        { return &h.settings }
 func (h *testHost) Heard() time.Duration                             { return 0 }
 func (h *testHost) Record(string, string, string)                    {}
 func (h *testHost) Remember(api.Event)                               { h.remembered++ }
@@ -166,8 +167,29 @@ func TestDecisionSurvivesTheDaemon(t *testing.T) {
 	}
 }
 
-// What a node has found and gone by is there after a loss of power, also if the process that wrote it died before it had
-// synced the folder.
+// The settings in a takeover reach the node that has made it, although all of it is committed at once.
+func TestDelivered(t *testing.T) {
+	r, h := atRest(t, 2, 1, 1, 2, 2)
+	if err := h.log.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
+		t.Fatal(err)
+	}
+	s := decided(t, h.log)
+	if err := errors.Join(s.Save(r.fs, r.cfg.Dir), r.Open(&h.settings), r.CarryOut()); err != nil {
+		t.Fatal(err)
+	}
+	if at := r.Delivered(3); at != 3 {
+		t.Errorf("up to %d of 3", at)
+	}
+	if at := r.Delivered(s.Takeover.End()); at != 4 {
+		t.Errorf("up to %d, and the settings are above entry 4", at)
+	}
+	h.settings.Generation = s.Generation
+	if at := r.Delivered(s.Takeover.End()); at != s.Takeover.End() {
+		t.Errorf("up to %d, and the node has the settings", at)
+	}
+}
+
+// What a node has found and gone by is there after a loss of power, also if the one who wrote it died too early.
 func TestWhatIsFoundIsDurable(t *testing.T) {
 	r, h := atRest(t, 2, 1, 1, 2, 2)
 	if err := h.log.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {

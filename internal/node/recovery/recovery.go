@@ -65,7 +65,8 @@ type Recovery struct {
 	host Host
 	log  *slog.Logger
 
-	generation *config.Generation // that this node belongs to; nil: the first. Fixed for this run
+	generation *config.Generation  // that this node belongs to; nil: the first. Fixed for this run
+	takeover   *consensus.Takeover // that this node has made, at its last force-quorum; nil: none
 	// held while this node makes a generation or goes over to one, and then to the end of this run
 	forcing    sync.Mutex
 	stillUntil atomic.Int64 // CLOCK_BOOTTIME until which this node stands still, ns
