@@ -14,7 +14,7 @@ import (
 // Packages that the simulation of whole nodes (lab/sim) runs as they ship let time pass through internal/base/run only:
 // it has one goroutine, and a time of its own.
 var simulated = []string{"node/ackpath", "node/controlloop", "node/gossip", "node/leadership", "node/lifecycle",
-	"node/recovery", "node/seeding"}
+	"node/memory", "node/recovery", "node/seeding"}
 
 // These functions of them may wait all the same, for the reason given.
 var waits = map[string]string{}

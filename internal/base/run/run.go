@@ -1,5 +1,5 @@
 // Package run is what code waits with that runs in the product and in the simulation of whole nodes (lab/sim) alike.
-// Such code reads no clock, takes no lock over a wait, and has no select: it asks an Exec, which the simulation answers
+// Such code reads no clock, blocks on no lock that is held over a wait, and has no select: it asks an Exec, which the simulation answers
 // in a time and an order of its own.
 package run
 
@@ -18,7 +18,7 @@ type Exec interface {
 	Sleep(ctx context.Context, d time.Duration) error
 	// Wait returns once ch is closed, or with the error of a context that ends before.
 	Wait(ctx context.Context, ch <-chan struct{}) error
-	// Either is Wait for one of two.
+	// Either returns once a or b is closed, or with the error of a context that ends before.
 	Either(ctx context.Context, a, b <-chan struct{}) error
 	// WithCancel is context.WithCancel, and WithTimeout context.WithTimeout.
 	WithCancel(ctx context.Context) (context.Context, context.CancelFunc)

@@ -15,7 +15,7 @@ type FS interface {
 	MkdirAll(dir string) error
 	// Lock takes an exclusive lock that ends with Close or with the process. The error wraps ErrLocked when it is taken.
 	Lock(name string) (io.Closer, error)
-	// Create makes an empty file for reading and writing, or empties the one that is there.
+	// Create makes an empty file for reading and writing, which only this user can read, or empties the one that is there.
 	Create(name string) (File, error)
 	// Open opens an existing file for reading and writing.
 	Open(name string) (File, error)
@@ -61,10 +61,11 @@ func ReadFile(fsys FS, name string) (b []byte, err error) {
 		return nil, err
 	}
 	b = make([]byte, size)
-	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	n, err := f.ReadAt(b, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
-	return b, nil
+	return b[:n], err
 }
 
 // ReplaceFile replaces a file, which only this user can read, and returns once that is durable. After a crash it has

@@ -201,6 +201,52 @@ func TestWatchEndsWithTheDaemon(t *testing.T) {
 	}
 }
 
+// ending is a process that comes to its end.
+type ending struct {
+	fakeProcess
+	dying, gone, done chan struct{}
+}
+
+func (p ending) Dying() <-chan struct{}      { return p.dying }
+func (p ending) SocketGone() <-chan struct{} { return p.gone }
+func (p ending) Done() <-chan struct{}       { return p.done }
+func (p ending) Pid() int                    { return 1 }
+
+// Dying implements Host.
+func (m *member) Dying(*Life) { m.calls = append(m.calls, "dying") }
+
+// TestWatch: a mysqld that somebody else shuts down is killed; one that this daemon stops, or that dies, is not.
+func TestWatch(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		dies, gone, polite  bool
+		killed, toldOfDying bool
+	}{
+		{"it dies", true, false, false, false, true},
+		{"somebody shuts it down", false, true, false, true, false},
+		{"this daemon shuts it down", false, true, true, false, false},
+		{"it dies, and its socket is gone", true, true, false, false, true},
+	} {
+		m := newMember(t)
+		l := m.life(7)
+		p := ending{fakeProcess{m: m}, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+		l.proc = p
+		l.polite.Store(c.polite)
+		if c.dies {
+			close(p.dying)
+		}
+		if c.gone {
+			close(p.gone)
+		}
+		close(p.done)
+		m.calls = nil
+		ended := l.Watch(t.Context())
+		if !ended || slices.Contains(m.calls, "kill") != c.killed || slices.Contains(m.calls, "dying") != c.toldOfDying {
+			t.Errorf("%s: ended %t, %q", c.name, ended, m.calls)
+		}
+	}
+}
+
 // TestBeginLead: what a life has logged by itself is remembered before Raft is given anything, and a local statement
 // that is under way is neither taken for one nor left waiting.
 func TestBeginLead(t *testing.T) {

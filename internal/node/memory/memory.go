@@ -55,13 +55,18 @@ func (s *State) UnmarshalJSON(b []byte) (err error) {
 }
 
 // Memory is a State and its file. Its methods may be called from any goroutine, and reading never waits for the disk.
-// It is a lifecycle.Memory, a seeding.Memory and a delay.Memory.
 type Memory struct {
 	mu    sync.Mutex // one update at a time
 	fs    raftlog.FS
 	path  string
 	state atomic.Pointer[State]
 }
+
+var (
+	_ lifecycle.Memory = (*Memory)(nil)
+	_ seeding.Memory   = (*Memory)(nil)
+	_ delay.Memory     = (*Memory)(nil)
+)
 
 // Open reads the file in a member's directory. If there is none, nothing is remembered.
 func Open(fsys raftlog.FS, dir string) (*Memory, error) {

@@ -25,7 +25,8 @@ func TestUpdateIsWhole(t *testing.T) {
 	}
 }
 
-// step fails the operation at of a change, with power all that follow too. false: it has fewer operations.
+// step makes operation number at of a change fail, and with power all later ones too. It returns false if the change
+// has fewer operations.
 func step(t *testing.T, at int, seed uint64, power bool) (reached bool) {
 	t.Helper()
 	fsys, ops := memfs.New(), 0

@@ -75,40 +75,33 @@ func (r *Recovery) surveyAll(ctx context.Context, hold bool) ([]Survey, error) {
 	}
 	ctx, cancel := r.time.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
+	others := slices.DeleteFunc(slices.Clone(r.host.Settings().Members),
+		func(m config.Member) bool { return m.ID == r.id.ID })
 	var mu sync.Mutex
-	answers, left, all := []Survey{mine}, 1, make(chan struct{})
-	done := func(s ...Survey) { // one who is asked has answered, or does not
-		mu.Lock()
-		defer mu.Unlock()
-		answers = append(answers, s...)
-		if left--; left == 0 {
-			close(all)
-		}
-	}
-	for _, m := range r.host.Settings().Members {
-		if m.ID == r.id.ID {
-			continue
-		}
-		mu.Lock()
-		left++
-		mu.Unlock()
+	answers, left, all := []Survey{mine}, len(others), make(chan struct{})
+	for _, m := range others {
 		r.host.Go(func(context.Context) {
 			s, err := ReqSurvey.Ask(ctx, r.host, m.ID, hold)
-			if err != nil || s.ID != m.ID {
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && s.ID == m.ID {
+				answers = append(answers, s)
+			} else {
 				r.log.Info("force-quorum: a member does not answer", "member", m.Name, "err", err)
-				done()
-				return
 			}
-			done(s)
+			if left--; left == 0 {
+				close(all)
+			}
 		})
 	}
-	done()
-	_ = r.time.Wait(ctx, all)
+	if len(others) > 0 {
+		_ = r.time.Wait(ctx, all)
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	answers = slices.Clone(answers)
-	slices.SortFunc(answers, func(a, b Survey) int { return int(a.ID) - int(b.ID) })
-	return answers, nil
+	got := slices.Clone(answers) // late answers do not count
+	slices.SortFunc(got, func(a, b Survey) int { return int(a.ID) - int(b.ID) })
+	return got, nil
 }
 
 // surveyHere is this node's own answer.

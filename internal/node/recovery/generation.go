@@ -33,7 +33,7 @@ type State struct {
 	Left *Left `json:"left_behind,omitempty"`
 }
 
-// generationFormat is the newest format of generation.json that this version understands, as in localFormat. The file
+// generationFormat is the newest format of generation.json that this version understands, as in node.json. The file
 // is never changed, only replaced by the next decision, so nothing of it is kept.
 const generationFormat = 1
 
@@ -82,8 +82,8 @@ func (r *Recovery) Open(c *config.Cluster) error {
 	if err != nil {
 		return err
 	}
-	// The process that wrote the file may have been killed before the name was durable. What this node goes by from now on
-	// must not vanish with the power.
+	// The process that wrote this file may have died before it had synced the directory. That is done before anything
+	// follows from the file, or a power loss could take the file away and leave what followed.
 	if s.Generation != nil || s.Left != nil {
 		if err := r.fs.SyncDir(r.cfg.Dir); err != nil {
 			return fmt.Errorf("%s: %w", r.cfg.Dir, err)

@@ -189,7 +189,8 @@ func TestDelivered(t *testing.T) {
 	}
 }
 
-// What a node has found and gone by is there after a loss of power, also if the one who wrote it died too early.
+// What follows from generation.json is not left without it by a loss of power, also if the process that wrote the file
+// died before it had synced the directory.
 func TestWhatIsFoundIsDurable(t *testing.T) {
 	r, h := atRest(t, 2, 1, 1, 2, 2)
 	if err := h.log.SetConfState(&raftpb.ConfState{Voters: []uint64{1, 2, 3}}, 1); err != nil {
