@@ -82,7 +82,8 @@ func (w *World) countsByName() Counts {
 var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed",
 	"mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost",
 	"leadership back and forth", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
-	"data tampered with", "mysqld shut down by somebody"}
+	"data tampered with", "mysqld shut down by somebody", "applier stops", "disk nearly full",
+	"no room in the logs"}
 
 // Missing is what has to have happened in some forty seeds with mysqld, and did not.
 func (c Counts) Missing() (none []string) {

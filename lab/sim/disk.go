@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type disk struct {
 	full     bool
 	failed   bool // an operation has failed in this life
 	cutIn    int  // operations until the power is cut; 0: never
+	cutKills bool // it is the daemon that ends then, not the machine
 	cutNext  int  // the same, from the next start on
 	powerCut bool
 	rotten   string // the file in which a bit was flipped; "": none
@@ -53,9 +55,11 @@ func (d *disk) hook(op memfs.Op, name string) error {
 		}
 	}
 	if d.failing == op && !strings.HasSuffix(name, ".idx") {
-		d.failed = true
-		// what is done with that file may fail without harm: something else has to as well
-		if !strings.HasSuffix(name, "/spare.new") {
+		// What is done with these files may fail without harm: something else has to as well. A daemon that cannot write
+		// node.json may live on.
+		small := name == memoryDir || filepath.Dir(name) == memoryDir
+		d.failed = d.failed || !small
+		if !small && !strings.HasSuffix(name, "/spare.new") {
 			d.failing = ""
 		}
 		if op == memfs.OpFdatasync && d.rnd.IntN(2) == 0 {
@@ -68,8 +72,11 @@ func (d *disk) hook(op memfs.Op, name string) error {
 
 // mend is called when the daemon starts: the power is back, and what failed once works again.
 func (d *disk) mend() {
-	d.powerCut, d.cutIn, d.cutNext, d.failed, d.failing = false, d.cutNext, 0, false, ""
+	d.powerCut, d.cutIn, d.cutNext, d.cutKills, d.failed, d.failing = false, d.cutNext, 0, false, false, ""
 }
+
+// isFault says whether an error is what a faulty disk has answered.
+func isFault(err error) bool { return errors.Is(err, errIO) || errors.Is(err, memfs.ErrLostWrites) }
 
 // mayFail reports whether a failure is the disk's.
 func (d *disk) mayFail() bool { return d.failed || d.full }

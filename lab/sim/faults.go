@@ -198,7 +198,7 @@ func (w *World) hit(f fault, rnd *rand.Rand, n *Node) {
 	case fPower:
 		n.powerLoss()
 	case fPowerAt:
-		n.disk.cutIn = 1 + rnd.IntN(60)
+		n.disk.cutIn, n.disk.cutKills = 1+rnd.IntN(60), rnd.IntN(3) == 0
 	case fPause:
 		n.pauseFor(f.dur)
 	case fClock:

@@ -61,7 +61,7 @@ func (g *member) ended(err error) {
 	}
 	switch failed := n.disk.mayFail(); {
 	case n.disk.powerCut:
-		n.powerLoss()
+		n.cutOff()
 		return
 	case errors.Is(err, recovery.ErrNewGeneration):
 		g.sql.generationOf(g)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"syscall"
 	"time"
 
 	"trireme/internal/core/ha"
@@ -20,8 +21,19 @@ func (g *member) keepDurable() {
 		g.spawn(func(ctx context.Context) {
 			ctx, cancel := exec{g}.WithTimeout(ctx, durablePatience)
 			defer cancel()
-			if err := s.Life().KeepDurable(ctx, g.applied); err != nil {
-				g.w.Tracef("%d: the durable index was not written down: %v", g.n.ID, err)
+			err := s.Life().KeepDurable(ctx, g.applied)
+			if err == nil {
+				return
+			}
+			g.w.Tracef("%d: the durable index was not written down: %v", g.n.ID, err)
+			if !errors.Is(err, syscall.ENOSPC) { // node.fail
+				g.n.disk.failed = g.n.disk.failed || isFault(err)
+				life := g.n.life
+				g.w.At(0, func() {
+					if g.n.life == life {
+						g.n.fatal(err)
+					}
+				})
 			}
 		})
 	}
@@ -87,7 +99,7 @@ func (g *member) PurgeBelow() uint64 {
 
 // MayChange implements Top: what membership.nextStep and membership.reconcileOnce ask before votes are given and taken.
 func (g *member) MayChange(in, out []uint64) bool {
-	if slices.ContainsFunc(g.sql.members, func(o *member) bool { return o.stuck }) {
+	if slices.ContainsFunc(g.sql.members, func(o *member) bool { return o.stuck && !o.n.lost }) {
 		return false // the others are needed to copy from
 	}
 	c := g.census()

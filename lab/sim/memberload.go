@@ -247,7 +247,7 @@ func (s *sqlWorld) fault(rnd *rand.Rand, d time.Duration) {
 	case qTamper:
 		s.tamper(g)
 	case qApplyError:
-		s.stopApplier(rnd, s.members[rnd.IntN(len(s.members))])
+		s.stopApplier(rnd)
 	case qFull, qRefuse:
 		g.lackRoom(kind, d)
 	case qShutdown:
@@ -365,15 +365,17 @@ const (
 )
 
 // stopApplier has the next transaction that a node applies fail: for a while, or until the node has another's data.
-func (s *sqlWorld) stopApplier(rnd *rand.Rand, g *member) {
+func (s *sqlWorld) stopApplier(rnd *rand.Rand) {
+	g := s.members[rnd.IntN(len(s.members))]
 	switch {
-	case g.logger || g.stuck || g.memory == nil || len(g.memory.Notes().Heals) > 0: // a second time it would wait for a minute
+	case g.n.lost || g.logger || g.stuck || g.memory == nil || len(g.memory.Notes().Heals) > 0: // a second time it would wait for a minute
 	case rnd.IntN(2) == 0:
 		g.srv.FailApply(errLockWait, 1+rnd.IntN(3))
 	case rnd.IntN(2) == 0:
 		g.srv.FailApply(errNoRow, 1)
 	case s.spares(g):
 		s.w.Count("data that cannot go on", 1)
+		s.w.Tracef("%d: its data cannot go on", g.n.ID)
 		g.stuck = true
 		g.srv.FailApply(errNoRow, math.MaxInt)
 	}
@@ -384,7 +386,7 @@ func (s *sqlWorld) spares(g *member) bool {
 	well, voters := 0, s.voters()
 	for _, o := range s.members {
 		switch {
-		case o.bare || o.tampered || o.stuck:
+		case !o.n.lost && (o.bare || o.tampered || o.stuck):
 			return false
 		case o == g || o.n.lost || o.logger:
 		case !o.ready() || o.n.off || o.n.past():

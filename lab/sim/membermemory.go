@@ -9,7 +9,7 @@ import (
 )
 
 // memoryDir is where a member has its node.json.
-const memoryDir = "/"
+const memoryDir = "/memory"
 
 // memoryFS is the file system that it is on.
 func (g *member) memoryFS() raftlog.FS {

@@ -134,16 +134,19 @@ func (p *mysqlProcess) Kill() error {
 
 // StopPolitely implements lifecycle.Process.
 func (p *mysqlProcess) StopPolitely(ctx context.Context) error {
-	return p.do(ctx, func() {
-		p.tell(p.gone)
-		p.shutDown()
-	})
+	if err := p.do(ctx, func() { p.tell(p.gone) }); err != nil {
+		return err
+	}
+	if err := p.do(ctx, p.shutDown); err != nil {
+		return err
+	}
+	return exec{p.g}.Wait(ctx, p.done)
 }
 
 // shutDown ends it as SIGTERM does: sessions that wait for an acknowledgement are told that they have it.
 func (p *mysqlProcess) shutDown() {
 	p.g.srv.Shutdown()
-	p.g.feed.on = false
+	p.g.feed.on, p.g.hung, p.g.hungAt = false, false, 0
 	p.die()
 }
 

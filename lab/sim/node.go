@@ -267,13 +267,13 @@ func (n *Node) failedStart(err error) {
 	n.w.Tracef("%d: does not start: %v", n.ID, err)
 	switch {
 	case n.disk.powerCut:
-		n.powerLoss()
+		n.cutOff()
 	case errors.Is(err, recovery.ErrLeftBehind):
 		n.lose("given up")
 	case (errors.Is(err, raftlog.ErrCorrupt) || errors.Is(err, consensus.ErrStorageInconsistent)) && n.rotten != "":
 		n.lose("the log is damaged")
 		n.w.count(cCorruptFound)
-	case n.disk.mayFail():
+	case n.disk.mayFail() || isFault(err):
 		n.log, n.st = nil, nil
 		n.fs.Kill()
 		n.w.At(time.Second, n.start)
@@ -313,7 +313,7 @@ func (n *Node) wake() {
 // turn lets raft do what waits for it.
 func (n *Node) turn() {
 	if n.disk.powerCut { // what met it may have been a task that only tries again
-		n.powerLoss()
+		n.cutOff()
 		return
 	}
 	if n.halted {
@@ -425,7 +425,7 @@ func (n *Node) fatal(err error) {
 	n.w.Tracef("%d: fails: %s", n.ID, why)
 	switch {
 	case n.disk.powerCut:
-		n.powerLoss()
+		n.cutOff()
 	case n.disk.mayFail():
 		n.w.count(cDiskFailures)
 		n.end(false)
@@ -496,6 +496,20 @@ func (n *Node) powerOn() {
 		n.off = false
 		n.start()
 	}
+}
+
+// cutOff is the end of a life whose disk does nothing any more: its power is gone, or its process.
+func (n *Node) cutOff() {
+	if !n.disk.cutKills {
+		n.powerLoss()
+		return
+	}
+	n.w.Tracef("%d: killed in the middle of a write", n.ID)
+	n.w.count(cKills)
+	n.end(false)
+	n.fs.Kill()
+	n.tellGone()
+	n.w.At(time.Duration(200+n.w.rnd.IntN(1500))*time.Millisecond, n.start)
 }
 
 // lose ends the member for good.

@@ -49,7 +49,8 @@ func TestSQLCampaign(t *testing.T) {
 	}
 }
 
-// TestSQLSeeds are single seeds that were found to fail.
+// TestSQLSeeds are single seeds that were found to fail. What a seed draws changes with the model: an old one may be
+// another run by now.
 func TestSQLSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{
 		1809:   "the only voter with data is asked to give up its vote: the daemon refuses that, and so must the simulation",

@@ -411,8 +411,10 @@ func (s *sqlWorld) illness() string {
 			st := g.lives.Status()
 			return fmt.Sprintf("node %d is %v: %s", id, st.State(), st.Problem())
 		case !g.srv.Executed().ContainsSet(s.executed):
-			if g.stuck && g.seeding.ApplyError() != nil && len(g.memory.Notes().Heals) > 0 {
-				g.giveUp() // it was copied to once, which did not end: an operator is told to do it, or to wait
+			if late := s.w.now > s.w.load.until+int64(s.w.patience()/2); late && g.stuck && g.ready() &&
+				len(g.memory.Notes().Heals) > 0 {
+				s.w.Count("reinit of what waits to be healed again", 1) // as an operator is told, or to wait
+				g.giveUp()
 			}
 			return fmt.Sprintf("node %d has not applied everything", id)
 		}
@@ -486,7 +488,7 @@ func (s *sqlWorld) finish(g *member) {
 		"unknown": s.counts.unknown, "refused": s.counts.refused, "sql_reads": s.counts.reads, "seeds": s.counts.seeds,
 		"guard_kills": s.counts.guards, "opens": s.counts.opens, "retires": s.counts.retires, "switched": s.counts.switched, "forced": s.counts.forced, "plugged": s.counts.plugged,
 		"refed": s.counts.refed, "ruled": s.counts.ruled, "rules_off": s.counts.rulesOff, "slowed": s.counts.slowed,
-		"given_up": s.counts.givenUp} {
+		"given_up": s.counts.givenUp, "heals": int64(g.seeding.Heals())} {
 		s.w.Count(name, n)
 	}
 	clear(s.clients)
