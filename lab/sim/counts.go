@@ -82,7 +82,7 @@ func (w *World) countsByName() Counts {
 var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "retires", "guard_kills", "mysqld killed",
 	"mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost",
 	"leadership back and forth", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
-	"data tampered with"}
+	"data tampered with", "majorities_lost", "force_quorums"}
 
 // Missing is what has to have happened in some forty seeds with mysqld, and did not.
 func (c Counts) Missing() (none []string) {

@@ -50,6 +50,11 @@ func (s *sqlWorld) generationOf(g *member) {
 	if err != nil {
 		return // the disk fails: see Node.failedStart
 	}
+	number := g.recovery.Generation().NumberOf()
+	if number < g.knew {
+		s.w.Violate("generations", "node %d was of generation %d, and opens as one of %d", g.n.ID, g.knew, number)
+	}
+	g.knew = number
 	switch gen := st.Generation; {
 	case g.left:
 		s.w.Violate("generations", "node %d was given up and starts again", g.n.ID)

@@ -41,6 +41,7 @@ type member struct {
 	notes      seeding.Notes      // the same
 	bare       bool               // its data directory was lost and has not been replaced yet
 	generation *config.Generation // of cluster.json
+	knew       uint64             // the newest generation that it was of in some life
 	left       bool               // generation.json says that it was given up
 	// tampered: its data directory was written to without the log. That must be detected.
 	tampered bool
