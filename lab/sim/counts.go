@@ -83,7 +83,7 @@ var happens = []string{"acked", "unknown", "refused", "sql_reads", "opens", "ret
 	"mysqld hangs", "dump connection lost", "binary log rotated", "switchover", "data directory lost",
 	"leadership back and forth", "power_losses", "purges", "plugged", "refed", "seeds", "daemon stopped politely",
 	"data tampered with", "mysqld shut down by somebody", "applier stops", "disk nearly full",
-	"no room in the logs"}
+	"no room in the logs", "majorities_lost", "force_quorums"}
 
 // Missing is what has to have happened in some forty seeds with mysqld, and did not.
 func (c Counts) Missing() (none []string) {

@@ -115,7 +115,7 @@ func drawPlan(seed uint64, o *Options) plan {
 				seed: rnd.Uint64(), dur: time.Duration(50+rnd.IntN(2000)) * time.Millisecond})
 		}
 	}
-	if rnd := rand.New(rand.NewPCG(seed, 5)); o.Top != nil && (rnd.IntN(forceOneIn) == 0 || o.force) {
+	if rnd := rand.New(rand.NewPCG(seed, 9)); o.Top != nil && (rnd.IntN(forceOneIn) == 0 || o.force) {
 		p.nodes = []int{2, 3, 3, 4, 5, 5}[rnd.IntN(6)]
 		if o.Nodes > 0 {
 			p.nodes = o.Nodes
@@ -274,17 +274,19 @@ func (w *World) spare(n *Node) bool {
 	left, newest := uint64(0), &c.confs[len(c.confs)-1]
 	oldest, known := newest.index, false
 	for _, m := range w.nodes {
-		if m == n || m.lost || m.rotten != "" {
+		if m == n || m.lost || m.off || m.rotten != "" {
 			continue
 		}
 		left |= 1 << m.ID
 		if slices.Contains(newest.voters, m.ID) || slices.Contains(newest.outgoing, m.ID) {
 			oldest = min(oldest, m.confAt)
-			known = known || m.confAt >= newest.index
+			known = known || m.confAt >= newest.index && !m.past()
 		}
 	}
 	if known {
 		oldest = newest.index
+	} else if w.generation != 0 {
+		return false // perhaps nobody else knows that there is a new generation
 	}
 	for i := len(c.confs) - 1; i >= 0; i-- {
 		if !c.confs[i].isQuorum(left) {

@@ -50,6 +50,11 @@ func (s *sqlWorld) generationOf(g *member) {
 	if err != nil {
 		return // the disk fails: see Node.failedStart
 	}
+	number := g.recovery.Generation().NumberOf()
+	if number < g.knew {
+		s.w.Violate("generations", "node %d was of generation %d, and opens as one of %d", g.n.ID, g.knew, number)
+	}
+	g.knew = number
 	switch gen := st.Generation; {
 	case g.left:
 		s.w.Violate("generations", "node %d was given up and starts again", g.n.ID)
@@ -196,7 +201,7 @@ func (f *force) without(t transport.Generation, id uint64) (transport.Generation
 // loseMajority takes the majority of the voters away, for good or for long, and calls an operator.
 func (f *force) loseMajority(flt fault, rnd *rand.Rand) {
 	w, c := f.s.w, &f.s.w.check
-	if f.pending || f.s.logger != 0 || w.Leader() == nil || len(c.confs) == 0 {
+	if f.pending || f.s.logger != 0 || f.s.someStuck() || w.Leader() == nil || len(c.confs) == 0 {
 		return
 	}
 	conf := &c.confs[len(c.confs)-1]

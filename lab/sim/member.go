@@ -40,6 +40,7 @@ type member struct {
 	srv        *fakemysql.Server
 	bare       bool               // its data directory was lost and has not been replaced yet
 	generation *config.Generation // of cluster.json
+	knew       uint64             // the newest generation that it was of in some life
 	left       bool               // generation.json says that it was given up
 	// stuck: its applier cannot take some transaction of the log, until the data is replaced.
 	stuck bool

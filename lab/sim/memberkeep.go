@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"slices"
 	"syscall"
 	"time"
 
@@ -99,7 +98,7 @@ func (g *member) PurgeBelow() uint64 {
 
 // MayChange implements Top: what membership.nextStep and membership.reconcileOnce ask before votes are given and taken.
 func (g *member) MayChange(in, out []uint64) bool {
-	if slices.ContainsFunc(g.sql.members, func(o *member) bool { return o.stuck && !o.n.lost }) {
+	if g.sql.someStuck() {
 		return false // the others are needed to copy from
 	}
 	c := g.census()

@@ -373,12 +373,17 @@ func (s *sqlWorld) stopApplier(rnd *rand.Rand) {
 		g.srv.FailApply(errLockWait, 1+rnd.IntN(3))
 	case rnd.IntN(2) == 0:
 		g.srv.FailApply(errNoRow, 1)
-	case s.spares(g):
+	case s.spares(g) && !s.force.pending:
 		s.w.Count("data that cannot go on", 1)
 		s.w.Tracef("%d: its data cannot go on", g.n.ID)
 		g.stuck = true
 		g.srv.FailApply(errNoRow, math.MaxInt)
 	}
+}
+
+// someStuck says whether there is a node whose data cannot go on: others are needed to copy from.
+func (s *sqlWorld) someStuck() bool {
+	return slices.ContainsFunc(s.members, func(o *member) bool { return o.stuck && !o.n.lost })
 }
 
 // spares reports whether the cluster can do without a node's data: all other data nodes are well, and two of them vote.
