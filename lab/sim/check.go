@@ -575,7 +575,7 @@ func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeove
 	kept = c.common(src, g.Base)
 	for _, id := range g.Members {
 		if has := c.common(&c.logs[id-1], said[id]); has > kept {
-			c.w.Violate("generations", "node %d makes a generation that keeps committed entries up to %d, and node %d has them up to %d",
+			c.w.Violate("generations", "node %d makes a generation that keeps what is committed up to %d, node %d has it up to %d",
 				source.ID, kept, id, has)
 		}
 	}
@@ -585,6 +585,13 @@ func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeove
 	maps.DeleteFunc(c.leaders, func(term, _ uint64) bool { return term >= t.Term })
 	maps.DeleteFunc(c.seen, func(e entryID, _ entryContent) bool { return e.index > kept })
 	return kept
+}
+
+// beyond reports whether a node's log goes beyond what a generation begins with.
+func (c *checks) beyond(n *Node, g *config.Generation) bool {
+	l := c.log(n)
+	term := l.lastTerm(c)
+	return term > g.BaseTerm || term == g.BaseTerm && l.last() > g.Base
 }
 
 // common is up to where a log holds what is committed, looked at up to an index.

@@ -233,6 +233,7 @@ func TestForceFindsBrokenRules(t *testing.T) {
 		"never ends":        "generations",
 		"starts again":      "generations",
 		"survivor given up": "generations",
+		"follows beyond":    "generations",
 		"shorter log":       "generations",
 		"certain":           "generations",
 		"both sides":        "generations",

@@ -65,6 +65,10 @@ func (g *member) ended(err error) {
 		return
 	case errors.Is(err, recovery.ErrNewGeneration):
 		g.sql.generationOf(g)
+		st, err := recovery.Load(n.fs, nodeDir)
+		if err == nil && st.Takeover == nil && st.Generation.NumberOf() > n.generation.Number {
+			g.sql.follows(g, st.Generation)
+		}
 	case errors.Is(err, recovery.ErrLeftBehind):
 		g.sql.leftBehind(g, failed)
 		again = time.Duration(200+g.sql.force.rnd.IntN(2000)) * time.Millisecond
@@ -110,16 +114,14 @@ func (g *member) Generation() transport.Generation {
 
 // OtherGeneration implements Top (node.OtherGeneration).
 func (g *member) OtherGeneration(from uint64, theirs transport.Generation) {
-	if g.sql.broken("survivor given up") {
-		if other, err := g.sql.force.without(theirs, g.n.ID); err == nil {
-			theirs = other
-		}
-	}
 	if theirs.Number > g.n.generation.Number {
 		g.sql.toldNewer(g)
 		if g.sql.broken("never ends") {
 			return
 		}
+	}
+	if g.sql.rule != "" {
+		theirs = g.altered(theirs)
 	}
 	g.recovery.Other(from, theirs)
 }
