@@ -16,6 +16,15 @@ import (
 // nodeDir is a node's directory. Only generation.json is in it: the rest of a member's disk is kept in its fields.
 const nodeDir = "/node"
 
+// generations are what a member and the checks know of its generations, over all lives but for told.
+type generations struct {
+	generation *config.Generation // of cluster.json
+	knew       uint64             // the newest one that it was of
+	left       bool               // generation.json says that it was given up
+	said       uint64             // where its log ended when it was asked to hold still last
+	told       int64              // when it was told of a newer one, in this life; 0: it was not
+}
+
 // recoveryHost is the node as package recovery sees it (node.recoveryHost).
 type recoveryHost struct{ leadershipHost }
 
