@@ -2,16 +2,12 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"hash/fnv"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"trireme/internal/base/config"
 	"trireme/internal/core/consensus"
 	"trireme/internal/core/raftlog"
 )
@@ -58,17 +54,6 @@ func (l *logModel) last() uint64 { return l.base + uint64(len(l.terms)) }
 
 // term is the term of an entry above base.
 func (l *logModel) term(index uint64) uint64 { return l.terms[index-l.base-1] }
-
-// lastTerm is the term of its last entry.
-func (l *logModel) lastTerm(c *checks) uint64 {
-	switch {
-	case len(l.terms) > 0:
-		return l.terms[len(l.terms)-1]
-	case l.base > 0 && l.base <= uint64(len(c.entries)):
-		return c.entries[l.base-1].term
-	}
-	return 0
-}
 
 func (c *checks) init(w *World) {
 	*c = checks{w: w, leaders: map[uint64]uint64{}, votes: map[vote]uint64{}, seen: map[entryID]entryContent{}}
@@ -301,18 +286,6 @@ func (c *checks) committed(n *Node, entries []*raftpb.Entry) {
 	}
 }
 
-// begins is told up to where a node does not want to be given anything again. With a takeover in its log that may be
-// more than any node was ever given: its base is committed by that.
-func (c *checks) begins(n *Node, applied uint64) {
-	known := uint64(len(c.entries))
-	if n.w.generation == 0 || n.past() || applied <= known || applied > c.commit {
-		return
-	}
-	if entries, err := n.log.Entries(known+1, applied+1, math.MaxUint64); err == nil {
-		c.committed(n, entries)
-	}
-}
-
 // state is told of a change of role.
 func (c *checks) state(n *Node, s consensus.State) {
 	if s.Role == consensus.Leader && !n.past() {
@@ -479,120 +452,4 @@ func (c *checks) leases(n *Node) {
 				n.status.Term)
 		}
 	}
-}
-
-// conf is the membership that is in force from an index on.
-type conf struct {
-	index                uint64
-	voters, outgoing, ln []uint64
-}
-
-func (c *conf) equal(d *conf) bool {
-	return slices.Equal(c.voters, d.voters) && slices.Equal(c.outgoing, d.outgoing) && slices.Equal(c.ln, d.ln)
-}
-
-func (c *conf) String() string {
-	return fmt.Sprintf("voters %v, outgoing %v, learners %v", c.voters, c.outgoing, c.ln)
-}
-
-// isQuorum reports whether the nodes in set, as bits, can commit.
-func (c *conf) isQuorum(set uint64) bool {
-	for _, half := range [][]uint64{c.voters, c.outgoing} {
-		have := 0
-		for _, id := range half {
-			have += int(set >> id & 1)
-		}
-		if len(half) > 0 && 2*have <= len(half) {
-			return false
-		}
-	}
-	return len(c.voters) > 0
-}
-
-// membership: the configuration after an entry is the same everywhere, and no majority of one is without a member of
-// every majority of the next.
-func (c *checks) membership(n *Node, index uint64) {
-	if index < uint64(c.w.plan.nodes) {
-		return // the first membership comes in pieces, and its members begin with the whole of it
-	}
-	n.confAt = index
-	s := n.st.Status()
-	now := conf{index, sorted(s.Voters), sorted(s.Outgoing), sorted(s.Learners)}
-	at, known := slices.BinarySearchFunc(c.confs, index, func(f conf, i uint64) int { return int(f.index) - int(i) })
-	if known {
-		if !c.confs[at].equal(&now) {
-			c.w.Violate("membership", "after entry %d node %d has %v, another had %v", index, n.ID, &now, &c.confs[at])
-		}
-		return
-	}
-	if at < len(c.confs) {
-		return // below a snapshot of somebody who was told first
-	}
-	if at > 0 {
-		c.w.count(cChanges)
-		if set, ok := disjoint(&c.confs[at-1], &now); ok {
-			c.w.Violate("membership",
-				"%v is followed by %v at entry %d: %b is a majority of the first, and all others are one of the second",
-				&c.confs[at-1], &now, index, set)
-		}
-	}
-	c.w.Tracef("membership from entry %d on: %v", index, &now)
-	c.confs = append(c.confs, now)
-}
-
-func sorted(ids []uint64) []uint64 {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	return ids
-}
-
-// disjoint looks for a majority of a that leaves one of b untouched.
-func disjoint(a, b *conf) (set uint64, found bool) {
-	all := uint64(0)
-	for _, ids := range [][]uint64{a.voters, a.outgoing, b.voters, b.outgoing} {
-		for _, id := range ids {
-			all |= 1 << id
-		}
-	}
-	for set := all; ; set = (set - 1) & all { // every subset
-		if a.isQuorum(set) && b.isQuorum(all&^set) {
-			return set, true
-		}
-		if set == 0 {
-			return 0, false
-		}
-	}
-}
-
-// forced is told that an operator has made a new generation of what the log of a node holds, said is where the logs of
-// its members ended by their own word. It returns up to which entry that is what was committed before.
-func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeover, said map[uint64]uint64) (kept uint64) {
-	src := c.log(source)
-	if src.durable < g.Base {
-		c.w.Violate("S2", "node %d makes a generation of its log up to entry %d and has fsynced up to %d", source.ID, g.Base,
-			src.durable)
-	}
-	kept = c.common(src, g.Base)
-	for _, id := range g.Members {
-		if has := c.common(&c.logs[id-1], said[id]); has > kept {
-			c.w.Violate("generations", "node %d makes a generation that keeps committed entries up to %d, and node %d has them up to %d",
-				source.ID, kept, id, has)
-		}
-	}
-	c.entries, c.commit, c.lastChange = c.entries[:kept], t.End(), t.End()
-	c.confs = slices.DeleteFunc(c.confs, func(f conf) bool { return f.index > kept })
-	c.confs = append(c.confs, conf{index: t.End(), voters: sorted(t.Conf.Voters), ln: sorted(t.Conf.Learners)})
-	maps.DeleteFunc(c.leaders, func(term, _ uint64) bool { return term >= t.Term })
-	maps.DeleteFunc(c.seen, func(e entryID, _ entryContent) bool { return e.index > kept })
-	return kept
-}
-
-// common is up to where a log holds what is committed, looked at up to an index.
-func (c *checks) common(l *logModel, limit uint64) uint64 {
-	// Log matching makes the newest one stand for all below it.
-	at := min(limit, l.last(), uint64(len(c.entries)))
-	for at > l.base && l.term(at) != c.entries[at-1].term {
-		at--
-	}
-	return at
 }

@@ -16,9 +16,11 @@
 // Raft promises (S2, S10, S12); the member of a node with a model of mysqld is another: SQLTop, the daemon's work above
 // consensus on fakemysql, with clients. The organs of a member do there what they do in the daemon, in simulated time
 // (exec); see member. It checks S1, S3 to S8, S11, S12 and the commit rules as they show on servers, that no lock is
-// held over a wait, and at the end that all hold what is committed, once, and nothing else.
+// held over a wait, and at the end that all hold what is committed, once, and nothing else. Where the majority is lost,
+// an operator makes a new generation of the survivors, and it checks what that keeps and who may go on (force).
 //
-//	Start(n)  -> a life begins: n.Log() is open; consensus starts when it returns
+//	Opening, LogOpened, Start   as a life begins; consensus starts when Start returns
+//	OtherGeneration   when a node of another generation is met, of which nothing else is heard
 //	Committed, Snapshot, State, Asked, Told   as things happen in that life
 //	Step      -> after every piece of work of the node; no time passes in it
 //	Crash     -> the life has ended; with power: so has that of everything on the machine
@@ -36,7 +38,8 @@
 // # What is not simulated
 //
 // TLS and TCP themselves, which give order within a stream and lose its end; a message that hands leadership over and
-// is older than an election timeout when it arrives (transport's deadlines end such a connection).
+// is older than an election timeout when it arrives (transport's deadlines end such a connection); the hello by which
+// transport keeps generations apart (Node.parted does); a force-quorum on both sides of a cut, which makes two clusters.
 //
 // # Counting
 //

@@ -37,11 +37,9 @@ type member struct {
 	sql *sqlWorld
 
 	// On the machine's disk.
-	srv        *fakemysql.Server
-	bare       bool               // its data directory was lost and has not been replaced yet
-	generation *config.Generation // of cluster.json
-	knew       uint64             // the newest generation that it was of in some life
-	left       bool               // generation.json says that it was given up
+	srv  *fakemysql.Server
+	bare bool // its data directory was lost and has not been replaced yet
+	generations
 	// stuck: its applier cannot take some transaction of the log, until the data is replaced.
 	stuck bool
 	// tampered: its data directory was written to without the log. That must be detected.
@@ -78,8 +76,6 @@ type member struct {
 	why      string // what the policy has said last
 	looks    uint64 // turns of the loop
 	settings settings
-	told     int64  // when it was told of a newer generation; 0: it was not
-	said     uint64 // where its log ended when it was asked to hold still, in some life
 }
 
 // organs of a member, as they ship.

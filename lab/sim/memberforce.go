@@ -16,6 +16,15 @@ import (
 // nodeDir is a node's directory. Only generation.json is in it: the rest of a member's disk is kept in its fields.
 const nodeDir = "/node"
 
+// generations are what a member and the checks know of its generations, over all lives but for told.
+type generations struct {
+	generation *config.Generation // of cluster.json
+	knew       uint64             // the newest one that it was of
+	left       bool               // generation.json says that it was given up
+	said       uint64             // where its log ended when it was asked to hold still last
+	told       int64              // when it was told of a newer one, in this life; 0: it was not
+}
+
 // recoveryHost is the node as package recovery sees it (node.recoveryHost).
 type recoveryHost struct{ leadershipHost }
 
@@ -65,6 +74,10 @@ func (g *member) ended(err error) {
 		return
 	case errors.Is(err, recovery.ErrNewGeneration):
 		g.sql.generationOf(g)
+		st, err := recovery.Load(n.fs, nodeDir)
+		if err == nil && st.Takeover == nil && st.Generation.NumberOf() > n.generation.Number {
+			g.sql.follows(g, st.Generation)
+		}
 	case errors.Is(err, recovery.ErrLeftBehind):
 		g.sql.leftBehind(g, failed)
 		again = time.Duration(200+g.sql.force.rnd.IntN(2000)) * time.Millisecond
@@ -110,16 +123,14 @@ func (g *member) Generation() transport.Generation {
 
 // OtherGeneration implements Top (node.OtherGeneration).
 func (g *member) OtherGeneration(from uint64, theirs transport.Generation) {
-	if g.sql.broken("survivor given up") {
-		if other, err := g.sql.force.without(theirs, g.n.ID); err == nil {
-			theirs = other
-		}
-	}
 	if theirs.Number > g.n.generation.Number {
 		g.sql.toldNewer(g)
 		if g.sql.broken("never ends") {
 			return
 		}
+	}
+	if g.sql.rule != "" {
+		theirs = g.altered(theirs)
 	}
 	g.recovery.Other(from, theirs)
 }
