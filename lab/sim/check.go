@@ -212,7 +212,7 @@ func (c *checks) reopened(n *Node) bool {
 		case err == nil:
 			c.same(n, entries[0], prev)
 		case n.disk.powerCut:
-			n.powerLoss()
+			n.cutOff()
 			return false
 		case n.rotten == "" || !errors.Is(err, raftlog.ErrCorrupt): // a closed segment that has rotted shows when it is read
 			c.w.Violate("S2", "node %d opens its log and cannot read it: %v", n.ID, err)

@@ -159,3 +159,17 @@ func (n *Node) powerOn() {
 		n.start()
 	}
 }
+
+// cutOff is the end of a life whose disk does nothing any more: its power is gone, or its process.
+func (n *Node) cutOff() {
+	if !n.disk.cutKills {
+		n.powerLoss()
+		return
+	}
+	n.w.Tracef("%d: killed in the middle of a write", n.ID)
+	n.w.count(cKills)
+	n.end(false)
+	n.fs.Kill()
+	n.tellGone()
+	n.w.At(time.Duration(200+n.w.rnd.IntN(1500))*time.Millisecond, n.start)
+}

@@ -432,41 +432,6 @@ func (s *sqlWorld) endXA(o *member) {
 
 func (s *sqlWorld) freshRow() uint64 { s.nextRow++; return s.nextRow }
 
-// keepsData says whether the data survives without a node, which may be out of reach for good: with a logger, the rest
-// can be a majority and have none. Another voter must have data that the logs of the rest still continue.
-func (s *sqlWorld) keepsData(without *Node) bool {
-	voters := s.voters()
-	return s.logger == 0 || slices.ContainsFunc(s.members, func(g *member) bool {
-		return g.n != without && slices.Contains(voters, g.n.ID) && g.hasData() && s.continued(g, without)
-	})
-}
-
-// voters of the newest membership that is committed.
-func (s *sqlWorld) voters() []uint64 {
-	if c := s.w.check.confs; len(c) > 0 {
-		return c[len(c)-1].voters
-	}
-	return nil
-}
-
-// hasData says whether the cluster can count on a member's data, perhaps after a start.
-func (g *member) hasData() bool {
-	return !g.n.lost && !g.logger && !g.bare && !g.tampered && !g.stuck && !g.noDirectory && !g.rots()
-}
-
-// continued says whether the log of each node, but for one, goes on where a member's data ends.
-func (s *sqlWorld) continued(g *member, without *Node) bool {
-	durable := g.srv.Durable()
-	for _, t := range s.order {
-		if !durable.Contains(t) {
-			return !slices.ContainsFunc(s.w.nodes, func(n *Node) bool {
-				return n != without && !n.lost && s.w.check.log(n).base >= s.at[t]
-			})
-		}
-	}
-	return true
-}
-
 func (s *sqlWorld) isLogger(id uint64) bool { return id == s.logger }
 
 func (s *sqlWorld) member(id uint64) *member {
