@@ -26,9 +26,10 @@ import (
 )
 
 // member is package node in the simulation: the Top of a machine with a mysqld. It runs the organs of a member as they
-// ship (controlloop, lifecycle, ackpath, leadership, gossip, seeding, ha, ledger, and dump's cutter and feed), and is
-// what package node is to them: their hosts, the wiring, and the periodic work. Modelled are mysqld (fakemysql), its
-// process and its guard's, the network and the disk. Functions name the one of package node that they follow.
+// ship (controlloop, lifecycle, ackpath, leadership, gossip, seeding, recovery, memory, ha, ledger, and dump's cutter
+// and feed), and is what package node is to them: their hosts, the wiring, and the periodic work. Modelled are mysqld
+// (fakemysql), its process and its guard's, the network and the disk. Functions name the one of package node that they
+// follow.
 //
 // Left out: the router.
 type member struct {
@@ -149,8 +150,8 @@ func (g *member) Start() (applied uint64, err error) {
 	}
 	g.applied, g.looking, g.tending = 0, false, false
 	g.lives = lifecycle.New(exec{g})
-	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led, Memory: memoryOf{g},
-		Feed: lifeFeed{g}, Host: g, Logger: g.log})
+	g.lives.Open(lifecycle.Config{Cluster: clusterID, Node: uint16(g.n.ID), Log: g.n.Log(), Ledger: g.led,
+		Memory: memoryOf{g}, Feed: lifeFeed{g}, Host: g, Logger: g.log})
 	g.control = controlloop.New(controlloop.Parts{ID: g.id, Mu: g.lock, Time: exec{g}, Lives: g.lives, Leadership: g.lead,
 		Acks: g.acks, Gossip: g.gossip, Ledger: g.led, Host: loopHost{g}, Log: g.log})
 	if !g.logger {
