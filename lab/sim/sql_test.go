@@ -81,7 +81,7 @@ func TestSQLFindsBrokenRules(t *testing.T) {
 		"S10look", "S12", "rules", "locks", "forgets"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			from := map[string]uint64{"S4stop": 1000, "S7": 1080, "S8xa": 140, "S10look": 1560}[rule]
+			from := map[string]uint64{"S4stop": 1000, "S7": 1080, "S8xa": 140, "S10look": 1740, "forgets": 120}[rule]
 			for i := range uint64(500) {
 				seed := from + i
 				r, err := Run(context.Background(), seed, Options{Top: SQLTop(rule)})
