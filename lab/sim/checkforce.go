@@ -11,16 +11,16 @@ import (
 
 // forced is told that an operator has made a new generation of what the log of a node holds, said is where the logs of
 // its members ended by their own word. It returns up to which entry that is what was committed before.
-func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeover, said map[uint64]uint64) (kept uint64) {
+func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeover, said map[uint64]uint64) uint64 {
 	src := c.log(source)
 	if src.durable < g.Base {
 		c.w.Violate("S2", "node %d makes a generation of its log up to entry %d and has fsynced up to %d", source.ID, g.Base,
 			src.durable)
 	}
-	kept = c.common(src, g.Base)
+	kept := c.common(src, g.Base)
 	for _, id := range g.Members {
 		if has := c.common(&c.logs[id-1], said[id]); has > kept {
-			c.w.Violate("generations", "node %d makes a generation that keeps what is committed up to %d, node %d has it up to %d",
+			c.w.Violate("generations", "node %d makes a generation that keeps what is committed to %d, node %d has it to %d",
 				source.ID, kept, id, has)
 		}
 	}

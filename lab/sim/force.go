@@ -155,8 +155,8 @@ func (s *sqlWorld) leftBehind(g *member, diskFailed bool) {
 func (s *sqlWorld) follows(g *member, gen *config.Generation) {
 	gen = s.force.known(gen)
 	if !slices.Contains(gen.Members, g.n.ID) || s.w.check.beyond(g.n, gen) {
-		s.w.Violate("generations", "node %d follows generation %d of %v, and is not of them or goes beyond", g.n.ID, gen.Number,
-			gen.Members)
+		s.w.Violate("generations", "node %d follows generation %d of %v, and is not of them or goes beyond", g.n.ID,
+			gen.Number, gen.Members)
 	}
 }
 

@@ -36,7 +36,7 @@ func TestForceCampaign(t *testing.T) {
 // TestForceSeeds are single seeds that were found to fail.
 func TestForceSeeds(t *testing.T) {
 	for seed, what := range map[uint64]string{
-		25:   "generation.json was there, its name was not durable when the node went by it, and a loss of power took it back",
+		25:   "a loss of power took generation.json back, whose name was not durable when the node went by it",
 		1774: "the source lost power with the takeover in its log, and took the settings in it for delivered",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop(""), force: true})
