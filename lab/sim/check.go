@@ -109,18 +109,6 @@ func (c *checks) appended(n *Node, entries []*raftpb.Entry) {
 	}
 }
 
-// cut is told what a node could not write to its end. If that was to take the place of entries of other terms, those
-// may be gone, all or some: the log's watermark goes down first.
-func (c *checks) cut(n *Node, entries []*raftpb.Entry) {
-	l := c.log(n)
-	for _, e := range entries {
-		if at := e.GetIndex(); at > l.base && at <= l.last() && l.term(at) != e.GetTerm() {
-			l.durable, l.proven = min(l.durable, at-1), min(l.proven, at-1)
-			return
-		}
-	}
-}
-
 // same holds an entry of a log to what was seen of it elsewhere.
 func (c *checks) same(n *Node, e *raftpb.Entry, prevTerm uint64) {
 	if n.past() {

@@ -28,7 +28,10 @@ func (c *checks) forced(source *Node, g *config.Generation, t *consensus.Takeove
 	c.confs = slices.DeleteFunc(c.confs, func(f conf) bool { return f.index > kept })
 	c.confs = append(c.confs, conf{index: t.End(), voters: sorted(t.Conf.Voters), ln: sorted(t.Conf.Learners)})
 	maps.DeleteFunc(c.leaders, func(term, _ uint64) bool { return term >= t.Term })
-	maps.DeleteFunc(c.seen, func(e entryID, _ entryContent) bool { return e.index > kept })
+	maps.DeleteFunc(c.seen, func(e entryID, _ entryContent) bool { return e.term >= t.Term })
+	for i := range c.logs { // of the older generation, whose voters may have come to the same term since
+		maps.DeleteFunc(c.logs[i].synced, func(e entryID, _ bool) bool { return e.term >= t.Term })
+	}
 	return kept
 }
 
@@ -52,12 +55,16 @@ func (c *checks) common(l *logModel, limit uint64) uint64 {
 // begins is told up to where a node does not want to be given anything again. With a takeover in its log that may be
 // more than any node was ever given: its base is committed by that.
 func (c *checks) begins(n *Node, applied uint64) {
-	known := uint64(len(c.entries))
-	if n.w.generation == 0 || n.past() || applied <= known || applied > c.commit {
+	if n.w.generation == 0 || n.past() || applied > c.commit {
 		return
 	}
-	if entries, err := n.log.Entries(known+1, applied+1, math.MaxUint64); err == nil {
+	for known := uint64(len(c.entries)); known < applied; {
+		entries, err := n.log.Entries(known+1, applied+1, math.MaxUint64) // those of one segment
+		if err != nil || len(entries) == 0 {
+			return
+		}
 		c.committed(n, entries)
+		known = entries[len(entries)-1].GetIndex()
 	}
 }
 

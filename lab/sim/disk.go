@@ -116,7 +116,6 @@ func (s *store) Append(entries []*raftpb.Entry) error {
 	}
 	s.n.w.check.appending(s.n, entries)
 	if err := s.Log.Append(entries); err != nil {
-		s.n.w.check.cut(s.n, entries)
 		return err
 	}
 	s.n.w.check.appended(s.n, entries)

@@ -129,6 +129,11 @@ func drawPlan(seed uint64, o *Options) plan {
 	return p
 }
 
+// has reports whether there is a fault of a kind.
+func (p *plan) has(k faultKind) bool {
+	return slices.ContainsFunc(p.faults, func(f fault) bool { return f.kind == k })
+}
+
 // begin lets a fault happen.
 func (w *World) begin(f fault) {
 	rnd := rand.New(rand.NewPCG(f.seed, 1))

@@ -19,7 +19,7 @@ import (
 // There is one truth: the newest generation. The moment that generation.json of its source is there is known at once,
 // or, if the machine failed meanwhile, when it starts again. What the lists of the world hold beyond the entries that
 // the source has is cut then (checks.forced, sqlWorld.forced), and what nodes of the generations before do from then on
-// counts for nothing (Node.past), but that they must end once they have met the new one.
+// counts for nothing (Node.past), except that they must end once they have met the new one.
 type force struct {
 	s   *sqlWorld
 	rnd *rand.Rand
@@ -46,9 +46,8 @@ func (s *sqlWorld) generationOf(g *member) {
 	}
 	g.knew = number
 	switch gen := st.Generation; {
-	case g.left:
+	case g.left || st.Left != nil:
 		s.w.Violate("generations", "node %d was given up and starts again", g.n.ID)
-	case st.Left != nil: // it is about to end
 	case gen.NumberOf() > s.force.now.NumberOf() && st.Takeover == nil:
 		s.w.Violate("generations", "node %d follows generation %d, which no node has made", g.n.ID, gen.Number)
 	case st.Takeover != nil && (gen.Number >= s.force.now.NumberOf() && gen.ID != s.force.now.IDOf()):

@@ -271,6 +271,9 @@ func (f *force) confirm(rep api.ForceReport) {
 			if !at.up || at.n.halted || at.n.paused || at.n.past() {
 				return
 			}
+			if f.source != at.n || f.life != at.n.life {
+				f.asked = 0 // the other operator gets no answer
+			}
 			f.source, f.life, f.asked = at.n, at.n.life, f.asked+1
 			if f.rough && f.rnd.IntN(4) == 0 {
 				at.n.disk.cutNext = 1 + f.rnd.IntN(40)

@@ -129,7 +129,7 @@ func (g *member) Start() (applied uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if g.memory, err = memory.Open(g.memoryFS(), memoryDir); err != nil {
+	if g.memory, err = memory.Open(g.diskFS("forgets"), memoryDir); err != nil {
 		return 0, err
 	}
 	g.asks, g.root, g.lock = map[uint64]func(any){}, &taskContext{g: g}, &uncontended{g: g}

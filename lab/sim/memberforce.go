@@ -13,7 +13,7 @@ import (
 	"trireme/internal/node/recovery"
 )
 
-// nodeDir is a node's directory. Only generation.json is in it: the rest of a member's disk is kept in its fields.
+// nodeDir is where a node has its generation.json.
 const nodeDir = "/node"
 
 // generations are what a member and the checks know of its generations, over all lives but for told.
@@ -98,7 +98,7 @@ func (g *member) Opening() error {
 	}
 	g.id = config.Identity{ID: g.n.ID, Name: name(g.n.ID), Role: g.sql.role(g.n.ID)}
 	cfg := config.Node{Dir: nodeDir, Raft: gossipConfig.Raft}
-	g.recovery, g.told = recovery.New(cfg, g.id, exec{g}, g.n.fs, recoveryHost{leadershipHost{g}}, noLog), 0
+	g.recovery, g.told = recovery.New(cfg, g.id, exec{g}, g.diskFS("forgets generation"), recoveryHost{leadershipHost{g}}, noLog), 0
 	err := g.recovery.Open(&config.Cluster{Generation: g.generation})
 	if errors.Is(err, recovery.ErrLeftBehind) && g.sql.broken("starts again") {
 		err = nil
@@ -150,7 +150,7 @@ func (g *member) Takes(from uint64) bool {
 func (g *member) survey(ctx context.Context, from uint64, hold bool) (recovery.Survey, error) {
 	s, err := g.recovery.SurveyForPeer(ctx, from, hold)
 	if err == nil && hold {
-		g.said = s.Last
+		g.said = g.w.check.log(g.n).last()
 	}
 	if g.sql.broken("shorter log") {
 		s.Last, s.LastTerm, s.Commit = 1, 1, 1

@@ -11,9 +11,9 @@ import (
 // memoryDir is where a member has its node.json.
 const memoryDir = "/memory"
 
-// memoryFS is the file system that it is on.
-func (g *member) memoryFS() raftlog.FS {
-	if g.sql.broken("forgets") {
+// diskFS is the file system of a member; where rule is broken, it forgets names.
+func (g *member) diskFS(rule string) raftlog.FS {
+	if g.sql.broken(rule) {
 		return forgetful{g.n.fs}
 	}
 	return g.n.fs

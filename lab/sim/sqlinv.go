@@ -109,7 +109,7 @@ func newSQLWorld(w *World, rule string) *sqlWorld {
 		s.mode.leader, s.mode.follower = fakemysql.FlushWrite, fakemysql.FlushWrite
 	}
 	s.chunk = 250 + r.IntN(2000)
-	if n := w.plan.nodes; n >= 3 && r.IntN(4) == 0 {
+	if n := w.plan.nodes; n >= 3 && r.IntN(4) == 0 && !w.plan.has(fForce) {
 		s.logger = 1 + uint64(r.IntN(n))
 	}
 	w.At(quiet/2, s.startClients)
@@ -400,6 +400,11 @@ func (s *sqlWorld) illness() string {
 		s.probe.client = s.nextClient
 		o.stream().readSoon()
 		return "a write was not acknowledged yet"
+	}
+	for _, g := range s.members {
+		if g.n.up && g.n.past() && g.told != 0 {
+			return fmt.Sprintf("node %d was told of a newer generation and runs", g.n.ID)
+		}
 	}
 	l := s.w.Leader()
 	for _, id := range memberIDs(&l.status) {

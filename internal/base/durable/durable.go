@@ -14,7 +14,8 @@ import (
 	"trireme/internal/base/failpoint"
 )
 
-// WriteFile replaces a file; raftlog.ReplaceFile does so on a file system that tests can replace. After a crash it has the old content or the new one, never a mixture.
+// WriteFile replaces a file. After a crash it has the old content or the new one, never a mixture. raftlog.ReplaceFile
+// does so on a file system that tests can replace.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package run is what code waits with that runs in the product and in the simulation of whole nodes (lab/sim) alike.
-// Such code reads no clock, blocks on no lock that is held over a wait, and has no select: it asks an Exec, which the simulation answers
-// in a time and an order of its own.
+// Such code reads no clock, blocks on no lock that is held over a wait, and has no select: it asks an Exec, which the
+// simulation answers in a time and an order of its own.
 package run
 
 import (

@@ -47,8 +47,8 @@ type Config struct {
 	// Send hands messages to the transport. It must not block, may drop, and is called on the loop. The messages are
 	// immutable from then on.
 	Send func([]*raftpb.Message)
-	// Applied is the index up to which OnCommitted has delivered in an earlier life. The caller does not need these
-	// entries again. 0 means from the start of the log.
+	// Applied is the index up to which the caller does not need entries from OnCommitted again. 0: from the start of the
+	// log.
 	Applied uint64
 
 	TickInterval   time.Duration // 50 ms

@@ -82,10 +82,11 @@ func (r *Recovery) Open(c *config.Cluster) error {
 	if err != nil {
 		return err
 	}
-	// The process that wrote this file may have died before it had synced the directory. That is done before anything
-	// follows from the file, or a power loss could take the file away and leave what followed.
+	// The process that wrote this file may have died before it had synced the directory. The file is made durable before
+	// anything follows from it, or a power loss could take it away and leave what followed. It is written again, since
+	// an fsync after one that failed proves nothing.
 	if s.Generation != nil || s.Left != nil {
-		if err := r.fs.SyncDir(r.cfg.Dir); err != nil {
+		if err := s.Save(r.fs, r.cfg.Dir); err != nil {
 			return fmt.Errorf("%s: %w", r.cfg.Dir, err)
 		}
 	}
@@ -122,9 +123,9 @@ func (r *Recovery) CarryOut() error {
 	return nil
 }
 
-// Delivered is up to where a log's entries may count as delivered in a run before, which is as a rule where it is known
-// to be committed. But the end of a takeover is committed as soon as it is in the log, and may be before this node has
-// got the settings in it: then what is above the takeover's base is delivered again.
+// Delivered is the index up to which entries have been delivered in runs before, as a rule the commit index. But a
+// takeover is committed as soon as it is in the log. Until this node has its settings, everything above the takeover's
+// base is delivered again.
 func (r *Recovery) Delivered(commit uint64) uint64 {
 	if r.takeover != nil && r.host.Settings().Generation.NumberOf() < r.generation.NumberOf() {
 		return min(commit, r.takeover.Base)
