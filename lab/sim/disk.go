@@ -37,7 +37,9 @@ type disk struct {
 func (d *disk) init(n *Node) {
 	d.fs, d.rnd = memfs.New(), n.w.rnd
 	d.fs.Hook, d.fs.Rot = d.hook, true
-	_ = d.fs.MkdirAll(memoryDir)
+	for _, dir := range []string{memoryDir, nodeDir} {
+		_ = d.fs.MkdirAll(dir)
+	}
 }
 
 // hook is called before every operation of the file system.

@@ -39,8 +39,8 @@
 //
 // TLS and TCP themselves, which give order within a stream and lose its end; a message that hands leadership over and
 // is older than an election timeout when it arrives (transport's deadlines end such a connection); the hello by which
-// transport keeps generations apart (Node.parted does); a force-quorum beside a logger, or on both sides of a cut, which
-// makes two clusters; the file of the cluster settings.
+// transport keeps generations apart (Node.parted does); a force-quorum beside a logger, or on both sides of a cut,
+// which makes two clusters; the file of the cluster settings.
 //
 // # Counting
 //

@@ -79,7 +79,8 @@ var weights = [numFaults]int{fKill: 8, fKillAll: 1, fPower: 5, fPowerAll: 2, fPo
 	fSlowDisk: 2, fHungDisk: 2, fFailDisk: 5, fFullDisk: 2, fFlip: 2, fDiskLoss: 1, fTransfer: 6, fCampaign: 2, fDepose: 2,
 	fPurge: 8, fChange: 9}
 
-// forceOneIn: one run of so many with SQLTop loses the majority. It is drawn for itself: all other runs are as they were.
+// forceOneIn: one run of so many with SQLTop tries to lose the majority. It is drawn for itself: all other runs are as
+// they were.
 const forceOneIn = 6
 
 // quiet is how long a cluster is left alone to begin with.

@@ -51,12 +51,7 @@ func (h recoveryHost) Quiesce() {
 
 // Fail implements recovery.Host. It is a task of the life that ends.
 func (h recoveryHost) Fail(err error) {
-	n, life := h.g.n, h.g.n.life
-	n.w.At(0, func() {
-		if n.life == life {
-			h.g.ended(err)
-		}
-	})
+	h.g.n.in(0, func() { h.g.ended(err) })
 }
 
 // ended is what comes after a run of the node that recovery has ended (node.Run): it starts again in another
@@ -93,12 +88,10 @@ func (g *member) ended(err error) {
 
 // Opening implements Top: the daemon finds out which generation it belongs to.
 func (g *member) Opening() error {
-	if err := g.n.fs.MkdirAll(nodeDir); err != nil {
-		return err
-	}
 	g.id = config.Identity{ID: g.n.ID, Name: name(g.n.ID), Role: g.sql.role(g.n.ID)}
 	cfg := config.Node{Dir: nodeDir, Raft: gossipConfig.Raft}
-	g.recovery, g.told = recovery.New(cfg, g.id, exec{g}, g.diskFS("forgets generation"), recoveryHost{leadershipHost{g}}, noLog), 0
+	host := recoveryHost{leadershipHost{g}}
+	g.recovery, g.told = recovery.New(cfg, g.id, exec{g}, g.diskFS("forgets generation"), host, noLog), 0
 	err := g.recovery.Open(&config.Cluster{Generation: g.generation})
 	if errors.Is(err, recovery.ErrLeftBehind) && g.sql.broken("starts again") {
 		err = nil

@@ -27,18 +27,14 @@ func (g *member) keepDurable() {
 			g.w.Tracef("%d: the durable index was not written down: %v", g.n.ID, err)
 			if !errors.Is(err, syscall.ENOSPC) { // node.fail
 				g.n.disk.failed = g.n.disk.failed || isFault(err)
-				life := g.n.life
-				g.w.At(0, func() {
-					if g.n.life == life {
-						g.n.fatal(err)
-					}
-				})
+				g.n.in(0, func() { g.n.fatal(err) })
 			}
 		})
 	}
 }
 
-// tendApplier is node.restartApplier, of what can stop an applier here. It asks mysqld where there is something to hear.
+// tendApplier is node.restartApplier, of what can stop an applier here. It asks mysqld where there is something to
+// hear.
 func (g *member) tendApplier() {
 	g.n.After(tendEvery, g.tendApplier)
 	s := g.lives.Status()

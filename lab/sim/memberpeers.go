@@ -88,7 +88,8 @@ func (g *member) Settings() *config.Cluster {
 			Generation: g.generation, Pause: h.pause, FailbackMS: failback.Milliseconds()}
 		for _, id := range memberIDs(&st) {
 			host := fmt.Sprintf("10.0.0.%d", id)
-			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1, Peer: host + ":7000", API: host + ":7001"}
+			m := config.Member{ID: id, Name: name(id), Role: g.sql.role(id), Weight: 1,
+				Peer: host + ":7000", API: host + ":7001"}
 			if m.Role != config.RoleLogger {
 				m.MySQLHost, m.MySQLPort = host, 3306
 			}

@@ -101,9 +101,9 @@ func (w *World) end() {
 	}
 }
 
-// wellAgain is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease given
-// up for three election timeouts, a daemon that is started again after a second), a few elections, and what has to be
-// sent again.
+// wellAgain is how long a cluster may take to be well again after the last fault: what hangs over from it (a lease
+// given up for three election timeouts, a daemon that is started again after a second), a few elections, and what has
+// to be sent again.
 const wellAgain = 12 * electionTimeout
 
 // patience is how long a cluster may take to be well again. With mysqld there is more to wait for: starts, judgements,

@@ -77,8 +77,8 @@ func TestSQLSeeds(t *testing.T) {
 // TestSQLFindsBrokenRules: a node that breaks a rule is caught by one of 500 seeds. Some take a rare coincidence: the
 // search begins shortly before.
 func TestSQLFindsBrokenRules(t *testing.T) {
-	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S4watch", "S5", "S5judge", "S5plug", "S6", "S7", "S8", "S8xa",
-		"S10look", "S12", "rules", "locks", "forgets"} {
+	for _, rule := range []string{"S1", "S3", "S4", "S4stop", "S4watch", "S5", "S5judge", "S5plug", "S6", "S7", "S8",
+		"S8xa", "S10look", "S12", "rules", "locks", "forgets"} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			from := map[string]uint64{"S4stop": 1000, "S7": 1080, "S8xa": 140, "S10look": 1740, "forgets": 120}[rule]
