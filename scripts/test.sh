@@ -57,11 +57,15 @@ deferred() {
   tests "$1" "${@:3}" -run "^($(cut -d' ' -f2 <<<"$list" | sort -u | paste -sd'|'))\$" $(cut -d' ' -f1 <<<"$list" | sort -u)
 }
 
-# Phases that only compute, without a limit of time, have what servers leave of the processors, a fifth: whatever else can run comes first.
+# Phases that only compute, without a limit of time, have what the others leave of the processors, a fifth: whatever else can run comes first.
+idle() { chrt --idle --pid 0 $BASHPID || true; }
 computing() {
-  chrt --idle --pid 0 $BASHPID || true
+  idle
   phase lint scripts/lint.sh --vulnerabilities
   tests sim -timeout 60m $(packages | with "$no_race" | but cmd/trireme | paths)
+}
+later() {
+  idle
   deferred norace norace -timeout 60m
 }
 broken() { phase mutants scripts/mutants.sh --short; } # some show in time only
@@ -105,17 +109,19 @@ case $mode in
     ;;
   test)
     need_servers
+    beside computing lint,sim
     TRIREME_DEFER=servers,quiet,norace CGO_ENABLED=1 tests unit -race -p 4 -timeout 15m $(packages | but "$servers_only $no_race" | paths)
     beside broken mutants
     tests cli -timeout 15m ./cmd/trireme
     joined broken
     deferred quiet quiet -p 1 -timeout 15m
-    beside computing lint,sim,norace
+    beside later norace
     beside waiting servers
     tests mysql -p 2 -parallel 3 -timeout 30m $(packages | with "$two_at_once" | paths)
     joined waiting
     tests clusters -p 1 -parallel 3 -timeout 60m $(packages | with "$servers_only" | but "$two_at_once" | paths)
     joined computing
+    joined later
     finish
     ;;
   long)

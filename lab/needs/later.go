@@ -19,7 +19,7 @@ const (
 )
 
 // Quiet marks a test that needs the machine for itself: one that measures time or CPU, or that would starve others.
-// make test runs it alone.
+// make test runs it alone, but for what has idle priority.
 func Quiet(t testing.TB) {
 	t.Helper()
 	later(t, quiet)

@@ -9,8 +9,9 @@ import (
 	"syscall"
 	"time"
 
-	"trireme/internal/api"
 	"trireme/internal/base/config"
+	"trireme/internal/base/poll"
+	"trireme/internal/ops/demo"
 	"trireme/lab/verify"
 )
 
@@ -112,6 +113,11 @@ func (t *trireme) Settled(ctx context.Context) (Lead, error) {
 	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
 	v, err := t.WaitHealthy(ctx)
+	for err == nil && slices.ContainsFunc(t.Nodes(), func(n *demo.Node) bool { return n.Joined(v) != nil }) {
+		if err = poll.Pause(ctx, 100*time.Millisecond); err == nil {
+			v, err = t.WaitHealthy(ctx)
+		}
+	}
 	if err == nil {
 		t.lead = v.Leader
 	}
@@ -119,9 +125,12 @@ func (t *trireme) Settled(ctx context.Context) (Lead, error) {
 }
 
 func (t *trireme) Healthy(ctx context.Context, name string) (bool, error) {
+	n, err := t.present(name)
+	if err != nil {
+		return false, err
+	}
 	v, err := t.View(ctx)
-	return slices.ContainsFunc(v.Members,
-		func(m api.MemberView) bool { return m.Name == name && m.State == api.StateHealthy }), err
+	return err == nil && n.Joined(v) == nil, err
 }
 
 func (t *trireme) Do(ctx context.Context, f Fault, name string) error {

@@ -13,7 +13,7 @@ import (
 
 // TestForceCampaign: every run tries to take the majority away, and an operator makes a new generation.
 func TestForceCampaign(t *testing.T) {
-	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount / 2, Jobs: runtime.GOMAXPROCS(0), MaxFailures: *failures,
+	o := CampaignOptions{From: *seedFrom, Seeds: *seedCount / 4, Jobs: runtime.GOMAXPROCS(0), MaxFailures: *failures,
 		Options: Options{Top: SQLTop(""), force: true}}
 	if testing.Short() {
 		o.Seeds = min(o.Seeds, 40)

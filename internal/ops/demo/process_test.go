@@ -301,6 +301,30 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
+// TestJoined: a node that has not heard of its vote is not whole, or a campaign demands writes of a majority that has not
+// got one.
+func TestJoined(t *testing.T) {
+	view := func(state string, voter bool) api.ClusterView {
+		return api.ClusterView{Members: []api.MemberView{{Name: "n2", State: state, Raft: api.RaftView{Voter: voter}}}}
+	}
+	for _, tt := range []struct {
+		name, role string
+		view       api.ClusterView
+		joined     bool
+	}{
+		{"n2", config.RoleVoter, view(api.StateHealthy, true), true},
+		{"n2", config.RoleVoter, view(api.StateHealthy, false), false},
+		{"n2", config.RoleLogger, view(api.StateHealthy, false), false},
+		{"n2", config.RoleLearner, view(api.StateHealthy, false), true},
+		{"n2", config.RoleVoter, view(api.StateCatchingUp, true), false},
+		{"n3", config.RoleVoter, view(api.StateHealthy, true), false},
+	} {
+		if err := (&Node{Name: tt.name, Role: tt.role}).Joined(tt.view); (err == nil) != tt.joined {
+			t.Errorf("%s, %s, in %+v: %v", tt.name, tt.role, tt.view.Members, err)
+		}
+	}
+}
+
 func TestPollUntilSaysWhy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()

@@ -131,6 +131,12 @@ func (c *Cluster) healthyMember(ctx context.Context, n *Node) error {
 	if err != nil {
 		return err
 	}
+	return n.Joined(v)
+}
+
+// Joined says what a node lacks in a view to be a healthy member, with its vote if it is to have one; nil: nothing.
+// Until it has heard that it has its vote it cannot take over, however healthy it is.
+func (n *Node) Joined(v api.ClusterView) error {
 	for _, m := range v.Members {
 		if m.Name != n.Name {
 			continue
