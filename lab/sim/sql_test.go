@@ -62,7 +62,7 @@ func TestSQLSeeds(t *testing.T) {
 		11559:  "a leader that had adopted XA transactions waited for what its life before had proposed in the same term, with its feed paused",
 		100313: "a power loss that only a judgement had met went unnoticed",
 		5570:   "a leader that had just heard of its successor passed a question on in the asker's name",
-		1053:   "the death of a follower ended the leader's lease for a moment, and its guard, told so, killed its mysqld",
+		1749:   "the death of a follower ended the leader's lease for a moment, and its guard, told so, killed its mysqld",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
 		if err != nil {
