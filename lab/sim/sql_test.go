@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 )
 
 func TestSQLSameSeedSameTrace(t *testing.T) {
@@ -108,5 +109,31 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	if after := runtime.NumGoroutine(); after > before {
 		t.Errorf("%d goroutines are left", after-before)
+	}
+}
+
+// TestSwitchoverReopens: the target of a switchover is cut off once writes are closed for it. The leader opens them again,
+// in its own term.
+func TestSwitchoverReopens(t *testing.T) {
+	s := newScenario(t, 3)
+	leader, target := s.sql.writable(), s.followers()[0]
+	s.until("the target can take over", func() bool {
+		_, err := leader.lead.ChooseTarget(leader.control.View(), name(target.ID))
+		return err == nil
+	})
+	leader.switchover(name(target.ID))
+	for at, end := s.now, s.now+int64(time.Minute); s.sql.writable() != nil; at += int64(50 * time.Microsecond) {
+		if s.runUntil(at); at > end {
+			t.Fatalf("writes are not closed\n%s", s.traceText())
+		}
+	}
+	term, heal := leader.n.status.Term, s.cutOff(target)
+	s.until("writes are open again", func() bool { return s.sql.writable() != nil })
+	if s.sql.writable() != leader || leader.n.status.Term != term || s.sql.counts.switched != 0 {
+		t.Errorf("node %d takes writes in term %d, it was %d in %d", s.sql.writable().n.ID, leader.n.status.Term, leader.n.ID, term)
+	}
+	heal()
+	if s.peace(); s.violation != nil {
+		t.Error(s.violation)
 	}
 }
