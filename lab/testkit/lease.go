@@ -35,8 +35,32 @@ type Pool struct {
 // leased is a cluster, and what it was like when it was new.
 type leased struct {
 	*demo.Cluster
+	logs     *borrowedLog
 	settings []config.Setting
 	accounts map[string]string
+}
+
+// borrowedLog is a test whose cluster outlives it: what the cluster says goes to the log of the test that has it now. A
+// line for one that has ended would end the whole run.
+type borrowedLog struct {
+	testing.TB // that the cluster is made for
+
+	mu  sync.Mutex
+	now testing.TB // nil: no test has it
+}
+
+func (b *borrowedLog) Logf(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now != nil {
+		b.now.Logf(format, args...)
+	}
+}
+
+func (b *borrowedLog) lend(t testing.TB) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = t
 }
 
 // Lease gives a cluster to a test until it ends: what it was when it was new, but for who leads and for the history.
@@ -46,12 +70,14 @@ func (p *Pool) Lease(t testing.TB) *demo.Cluster {
 	t.Helper()
 	l := p.take()
 	if l == nil {
-		l = &leased{Cluster: p.Start(t)}
+		logs := &borrowedLog{TB: t, now: t}
+		l = &leased{Cluster: p.Start(logs), logs: logs}
 		if err := l.note(); err != nil {
 			l.Kill()
 			t.Fatal(err)
 		}
 	}
+	l.logs.lend(t)
 	t.Cleanup(func() {
 		began := time.Now()
 		if !t.Failed() {
@@ -59,11 +85,14 @@ func (p *Pool) Lease(t testing.TB) *demo.Cluster {
 				t.Errorf("the leased cluster was given back broken: %v", err)
 			}
 		}
-		if ShowLogs(t, l.Cluster); t.Failed() {
+		if ShowLogs(t, l.Cluster); !t.Failed() {
+			t.Logf("the leased cluster is as it was, after %v", time.Since(began).Round(time.Millisecond))
+		}
+		l.logs.lend(nil)
+		if t.Failed() {
 			l.Kill()
 			return
 		}
-		t.Logf("the leased cluster is as it was, after %v", time.Since(began).Round(time.Millisecond))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.idle = append(p.idle, l)

@@ -21,7 +21,13 @@ func TestMain(m *testing.M) { os.Exit(Run(m)) }
 type borrower struct {
 	testing.TB
 	failed  bool
+	lines   int // logged
 	cleanup func()
+}
+
+func (b *borrower) Logf(format string, args ...any) {
+	b.lines++
+	b.TB.Logf(format, args...)
 }
 
 func (b *borrower) Errorf(format string, args ...any) {
@@ -39,8 +45,10 @@ func TestLease(t *testing.T) {
 	needs.MySQL(t)
 	kit := Clusters{Name: "lease", Dir: t.TempDir()}
 	made := 0
+	var say func(string, ...any)
 	pool := Pool{Start: func(t testing.TB) *demo.Cluster {
 		made++
+		say = t.Logf
 		return kit.Start(t, demo.Options{Nodes: 2, Loggers: 1})
 	}}
 	defer pool.Close()
@@ -68,8 +76,14 @@ func TestLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ended, b := b, &borrower{TB: t}
+	before := ended.lines
+	say("a cluster that no test has")
 	if pool.Lease(b) != c || made != 1 {
 		t.Fatal("the next one got another cluster")
+	}
+	if say("a cluster that the next test has"); ended.lines != before || b.lines != 1 {
+		t.Errorf("%d lines went to the log of a test that has ended, %d to its successor's", ended.lines-before, b.lines)
 	}
 
 	ctx := context.Background()

@@ -95,10 +95,8 @@ func (c *cluster) notWhole() {
 	}
 }
 
-// copying: a copy is under way and has moved.
-func copying(m api.MemberView) bool {
-	return m.State == api.StateSeeding && m.Seed != nil && m.Seed.DoneBytes > 0
-}
+// copying: a copy begins, or is under way.
+func copying(m api.MemberView) bool { return m.State == api.StateSeeding && m.Seed != nil }
 
 func healthyVoter(m api.MemberView) bool { return m.State == api.StateHealthy && m.Raft.Voter }
 
@@ -133,9 +131,19 @@ func TestMembers(t *testing.T) {
 	if first == leader.Name {
 		t.Errorf("it is copied from the leader %s although there are followers", first)
 	}
-	step("the copy has begun")
+	// The copy is in the middle as soon as it reads from the donor: in which steps it is told of is no measure, since
+	// mysqld keeps seed_rate on average only.
 	donor := c.Node(first)
+	s = c.admin(donor)
+	eventually(t, healLimit, first+" is read from", func() error {
+		if s.value("SELECT COUNT(*) FROM performance_schema.processlist WHERE USER = 'trireme_clone'") == "0" {
+			return errors.New("nobody does")
+		}
+		return nil
+	})
 	c.KillDaemon(donor)
+	s.close()
+	step("the copy has begun")
 	second := c.shows(leader, n4.Name, "is copied from another node",
 		func(m api.MemberView) bool { return m.Seed != nil && m.Seed.From != first }).Seed.From
 	c.start(donor)
@@ -144,6 +152,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	c.healthy()
+	copies := c.copies(n4)
 	step(fmt.Sprintf("its donor %s was killed, it has a copy of %s's data", first, second))
 
 	// Without a vote it does not hold up the purge of the others, and is seeded when it comes back.
@@ -152,8 +161,8 @@ func TestMembers(t *testing.T) {
 	c.setSeedRate(n4, "8MiB", "0B")
 	c.start(n4)
 	c.joined(n4)
-	if copies := c.copies(n4); copies != 2 {
-		t.Errorf("%d copies were made, not 2", copies)
+	if more := c.copies(n4) - copies; more != 1 {
+		t.Errorf("%d copies were made, not one", more)
 	}
 	step("needed what the logs no longer hold, and was seeded again")
 
@@ -190,8 +199,8 @@ func TestMembers(t *testing.T) {
 	c.refused(leader, api.KindUsage, "reinit "+n4.Name)
 	c.says(leader, 0, "reinit "+n4.Name+" --yes", n4.Name)
 	c.shows(leader, n4.Name, "is healed", healthyVoter)
-	if copies := c.copies(n4); copies != 3 {
-		t.Errorf("%d copies were made, not 3", copies)
+	if more := c.copies(n4) - copies; more != 2 {
+		t.Errorf("%d copies were made in all, not two", more)
 	}
 	c.writesMore(w, 50)
 	leader = c.healthy()
@@ -214,6 +223,7 @@ func TestMembers(t *testing.T) {
 	c.refused(leader, api.KindNotFound, "remove "+n4.Name, n4.Name)
 	c.exits(n4)
 	c.Forget(n4)
+	must(t, os.RemoveAll(n4.Dir)) // the next to lease the cluster may add a node of this name
 	c.healthy()
 	step("was removed")
 }

@@ -232,6 +232,7 @@ func mixedTransaction[R any](exec func(context.Context, string, ...any) (R, erro
 }
 
 func TestFeedEndToEnd(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 256<<10)
 	stop := mixedLoad(t, c.leader, 8, true)
 	target := c.rec.transactions() + 1500
@@ -287,6 +288,7 @@ func TestFeedEndToEnd(t *testing.T) {
 
 // A worker that cannot get a row's lock reads its transaction, which is in a payload, again from the relay log.
 func TestFeedRetries(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 256<<10)
 	c.leader.Exec("CREATE TABLE d.r (id INT PRIMARY KEY, v INT)")
 	c.leader.Exec("INSERT INTO d.r VALUES (1, 0), (2, 0)")
@@ -317,6 +319,7 @@ func TestFeedRetries(t *testing.T) {
 }
 
 func TestFeedFollowerKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 0)
 	stop := mixedLoad(t, c.leader, 8, false)
 	for i := range 3 {
@@ -331,6 +334,7 @@ func TestFeedFollowerKilled(t *testing.T) {
 }
 
 func TestFeedAbortedChunks(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 64<<10)
 	c.leader.Exec("CREATE TABLE d.t (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
 	c.leader.Exec("INSERT INTO d.t (b) VALUES ('before')")
@@ -401,6 +405,7 @@ func TestFeedAbortedChunks(t *testing.T) {
 }
 
 func TestFeedPurged(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 0)
 	c.leader.Exec("CREATE TABLE d.t (id INT PRIMARY KEY)")
 	caughtUp(t, c.leader, c.follower)

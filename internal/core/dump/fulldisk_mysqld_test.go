@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 // the group, and what it had in its buffer is gone: docs/mysql.md. A KILL on a full disk has it fail. The stream is
 // taken for broken then, and no client after the gap hears OK.
 func TestKilledFlush(t *testing.T) {
+	t.Parallel()
 	disk, err := faultfs.New(t.Context(), filepath.Join(t.TempDir(), "disk"), faultfs.Options{})
 	if errors.Is(err, faultfs.ErrUnavailable) {
 		needs.Cannot(t, err)

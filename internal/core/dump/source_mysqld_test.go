@@ -212,6 +212,7 @@ func (w *writers) finish(t *testing.T) {
 }
 
 func TestSourceReconnectsUnderLoad(t *testing.T) {
+	t.Parallel()
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
@@ -250,6 +251,7 @@ func TestSourceReconnectsUnderLoad(t *testing.T) {
 
 // A login hangs while an account statement waits for its ACK; the spare does not need one.
 func TestSourceSpareCuresHangingLogin(t *testing.T) {
+	t.Parallel()
 	s, src := newLeader(t, SourceConfig{LoginLimit: time.Second})
 	r := record(t, src, freshStart)
 	eventually(t, 10*time.Second, "a spare", func() bool { return len(src.pool.idle) > 0 })
@@ -272,6 +274,7 @@ func TestSourceSpareCuresHangingLogin(t *testing.T) {
 }
 
 func TestSourceLargeTransactions(t *testing.T) {
+	t.Parallel()
 	s, src := newLeader(t, SourceConfig{}, "--binlog-row-event-max-size=8192")
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
@@ -337,6 +340,7 @@ func commit(t *testing.T, tx *sql.Tx) {
 
 // Around the size of a packet every way of splitting an event occurs.
 func TestSourcePacketBoundary(t *testing.T) {
+	t.Parallel()
 	s, src := newLeader(t, SourceConfig{})
 	r := record(t, src, freshStart)
 	r.discard.Store(true)
@@ -350,6 +354,7 @@ func TestSourcePacketBoundary(t *testing.T) {
 }
 
 func TestSourceRotationAndKinds(t *testing.T) {
+	t.Parallel()
 	s, src := newLeader(t, SourceConfig{}, "--max-binlog-size=65536")
 	r := record(t, src, freshStart)
 	s.Exec("CREATE DATABASE d")

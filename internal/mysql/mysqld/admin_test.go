@@ -61,6 +61,7 @@ func second(t *testing.T) *Server {
 // A follower survives a kill although its relay log is deleted at each start, and its events and locks can be dealt
 // with.
 func TestFollower(t *testing.T) {
+	t.Parallel()
 	leader, follower := started(t, initialized(t)), second(t)
 	ctx := testContext(t)
 	openForTest(t, leader)
@@ -190,6 +191,7 @@ func breakApplier(t *testing.T, leader, follower *Server, app *lane) {
 // A commit waits for an acknowledgement that never comes: the status says so, closing for writes hangs and gives up in
 // time, and the admin sessions still work.
 func TestWaitingCommit(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
 	if err := a.OpenWrites(ctx); err != nil {
@@ -240,6 +242,7 @@ func TestWaitingCommit(t *testing.T) {
 // TestKillSparesCommits: a session whose commit waits for room in the binary log is not killed: mysqld would end, or
 // continue with a binary log that lacks bytes. Others are killed.
 func TestKillSparesCommits(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	disk := diskAt(t, cfg.BinlogDir())
 	s := started(t, cfg)
@@ -275,6 +278,7 @@ func TestKillSparesCommits(t *testing.T) {
 
 // TestPulseUninstrumented: commits that stand still show without performance_schema too.
 func TestPulseUninstrumented(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	cfg.Extra = map[string]string{"performance_schema": "OFF"}
 	s := started(t, cfg)
@@ -298,6 +302,7 @@ func TestPulseUninstrumented(t *testing.T) {
 }
 
 func TestDurabilityRole(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	for _, c := range []struct {
@@ -316,6 +321,7 @@ func TestDurabilityRole(t *testing.T) {
 // TestXARecover: what a session has prepared is there after a kill and without the binary log, and its end is logged:
 // lifecycle.ownXA rests on it.
 func TestXARecover(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	openForTest(t, s)
 	app := session(t, s, s.cfg.Admin)
@@ -343,6 +349,7 @@ func TestXARecover(t *testing.T) {
 }
 
 func TestPurgeBinlogs(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	openForTest(t, s)
@@ -358,6 +365,7 @@ func TestPurgeBinlogs(t *testing.T) {
 
 // The account of an application can do its work, make accounts, and nothing that breaks a promise.
 func TestAppAccount(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	openForTest(t, s)
@@ -436,6 +444,7 @@ func turnsAway(t *testing.T, s *Server, app Account) {
 
 // A server that stands still misses the deadline, and the probe's login survives it.
 func TestPingStoppedServer(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
 	before := a.probe.id.Load()
@@ -477,6 +486,7 @@ func allStopped(t *testing.T, pid int) bool {
 // Who gives up waiting for a busy session leaves the statement alone that keeps it busy; who gives up on his own ends
 // it.
 func TestBusySession(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
 	long, stop := context.WithCancel(ctx)
@@ -516,6 +526,7 @@ func TestBusySession(t *testing.T) {
 // Open transactions are listed with what they have done, and no longer once they have ended, however often one looks;
 // prepared ones and our own are not.
 func TestOpenTransactions(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
 	if err := errors.Join(a.SetSemisync(ctx, false), a.OpenWrites(ctx)); err != nil {

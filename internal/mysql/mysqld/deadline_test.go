@@ -49,6 +49,7 @@ func waitsUntil(pid, tid int) (deadline time.Time, realtime bool, err error) {
 // TestWaitOutlastsClock: a commit waits for its acknowledgement until a time of day, at which mysqld would answer it OK
 // and switch semi-sync off. It lies so far ahead that no clock which is set right, or wrong by decades, gets there.
 func TestWaitOutlastsClock(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	s := started(t, initialized(t))
 	if err := s.Admin().OpenWrites(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 // its data says, and the binary log has none of it. A server that demands other passwords each time takes the same ones
 // again.
 func TestEachStartSetsPasswords(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	cfg := initialized(t)
 	cfg.Extra["password_history"], cfg.Extra["password_reuse_interval"] = "5", "30"

@@ -74,6 +74,7 @@ func TestRedoAfterFailedFsync(t *testing.T) {
 // Of the doublewrite files of a server that is up no power loss takes anything, neither their length nor a copy that is
 // in them, whether the start before the first one, that one or a later one has made them.
 func TestDoublewriteFilesAreDurable(t *testing.T) {
+	t.Parallel()
 	disk := cruelDisk(t)
 	cfg := testConfig(t, filepath.Join(disk.Dir(), "mysql"))
 	if err := Initialize(testContext(t), cfg); err != nil {

@@ -269,6 +269,7 @@ func TestMendRedo(t *testing.T) {
 
 // Blocks that a power loss has left after the end of the redo log are gone when the next life's log ends before them.
 func TestRedoOfAnEarlierLife(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	// No page may be written before its part of the log is taken away, however long a busy machine needs: pages are
 	// flushed by the rate of the log of the last so many rounds, and not before they are over.
@@ -362,6 +363,7 @@ func TestRedoOfAnEarlierLife(t *testing.T) {
 // The end is found in a log whose files were used before, and that was made larger and smaller; what is in front of it
 // is kept.
 func TestRedoOfReusedFiles(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	cfg.Extra = map[string]string{"innodb_redo_log_capacity": "8M"}
 	s := started(t, cfg)

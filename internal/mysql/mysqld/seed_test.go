@@ -14,6 +14,7 @@ import (
 // TestSeed copies a running server's data. Whatever ends it early, afterwards there is no data directory, and no other
 // remains.
 func TestSeed(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	cfg.Clone = Account{"trireme_clone", "cl'0ne"}
 	ca, foreign := newTestCA(t), newTestCA(t)

@@ -203,6 +203,7 @@ func alive(pid int) bool {
 }
 
 func TestInitializeLeavesNoGTID(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig(t, t.TempDir())
 	if err := Initialize(testContext(t), cfg); err != nil {
 		t.Fatal(err)
@@ -241,6 +242,7 @@ func TestInitializeLeavesNoGTID(t *testing.T) {
 
 // A restart after SIGKILL drops the binary log, keeps what was committed, and has a new server_uuid.
 func TestKillAndRestart(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	openForTest(t, s)
@@ -297,6 +299,7 @@ func TestKillAndRestart(t *testing.T) {
 }
 
 func TestPlugHoles(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx, a := testContext(t), s.Admin()
 	for _, set := range []string{uuidN(9) + ":5-7", uuidN(9) + ":1-2:9," + uuidN(8) + ":1"} {
@@ -321,6 +324,7 @@ func TestPlugHoles(t *testing.T) {
 
 // What SET PERSIST_ONLY wrote must not be loaded at the next start: it would switch semi-sync off (S4).
 func TestPersistedVariablesAreNotLoaded(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	mustExec(t, s.Admin().control, "SET PERSIST_ONLY rpl_semi_sync_source_enabled = OFF",
@@ -369,6 +373,7 @@ func TestSocketGone(t *testing.T) {
 
 // RESTART is a request to the daemon: the process ends with code 16.
 func TestRestartStatement(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	_ = session(t, s, s.cfg.Admin).exec(testContext(t), "RESTART") // the connection may be cut before the answer
 	select {
@@ -442,6 +447,7 @@ func TestSocketFolder(t *testing.T) {
 }
 
 func TestUnusableDirectories(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	t.Run("none", func(t *testing.T) {
 		if err := Check(ctx, testConfig(t, t.TempDir())); !errors.Is(err, ErrNotInitialized) {
@@ -497,6 +503,7 @@ func TestUnusableDirectories(t *testing.T) {
 
 // lower_case_table_names is fixed when the data directory is made.
 func TestFormatOptions(t *testing.T) {
+	t.Parallel()
 	cfg := testConfig(t, t.TempDir())
 	cfg.Extra["lower-case-table-names"] = "1"
 	if err := Initialize(testContext(t), cfg); err != nil {
@@ -519,6 +526,7 @@ func TestFormatOptions(t *testing.T) {
 
 // Pages that are torn beyond InnoDB's means end each start; the error names the way out.
 func TestTornPages(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	f := must[*os.File](t)(os.OpenFile(filepath.Join(cfg.DataDir(), "mysql.ibd"), os.O_RDWR, 0))
 	defer f.Close()
@@ -538,6 +546,7 @@ func TestTornPages(t *testing.T) {
 // Doublewrite files that the power went from while mysqld was making them do not keep it from starting: each length
 // that a disk may have left.
 func TestUnfinishedDoublewriteFiles(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	s := started(t, cfg)
 	if err := s.Kill(); err != nil {
@@ -570,6 +579,7 @@ func TestUnfinishedDoublewriteFiles(t *testing.T) {
 
 // A mysqld that ends at once: its own words and advice are in the error.
 func TestExitsAtOnce(t *testing.T) {
+	t.Parallel()
 	cfg := initialized(t)
 	cfg.Extra["no_such_variable"] = "1"
 	s, err := New(cfg)
@@ -584,6 +594,7 @@ func TestExitsAtOnce(t *testing.T) {
 }
 
 func TestNonTransactionalTableIsNamed(t *testing.T) {
+	t.Parallel()
 	s := started(t, initialized(t))
 	ctx := testContext(t)
 	openForTest(t, s)
