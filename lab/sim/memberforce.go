@@ -67,6 +67,8 @@ func (g *member) ended(err error) {
 	case n.disk.powerCut:
 		n.cutOff()
 		return
+	case errors.Is(err, recovery.ErrNewGeneration) && failed:
+		// Whether generation.json is there for good shows when it has been written again: Opening.
 	case errors.Is(err, recovery.ErrNewGeneration):
 		g.sql.generationOf(g)
 		st, err := recovery.Load(n.fs, nodeDir)

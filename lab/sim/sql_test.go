@@ -64,6 +64,8 @@ func TestSQLSeeds(t *testing.T) {
 		100313: "a power loss that only a judgement had met went unnoticed",
 		5570:   "a leader that had just heard of its successor passed a question on in the asker's name",
 		1749:   "the death of a follower ended the leader's lease for a moment, and its guard, told so, killed its mysqld",
+
+		1796200000300: "a generation counted as made whose file a failed sync had left, and a power loss took away",
 	} {
 		r, err := Run(context.Background(), seed, Options{Top: SQLTop("")})
 		if err != nil {
