@@ -3,13 +3,10 @@ package rivals
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"trireme/internal/base/datacache"
@@ -18,10 +15,6 @@ import (
 
 const (
 	startLimit = time.Minute // of one server
-	portFloor  = 28000       // free ports are looked for from here, above those that package demo gives out
-	portCeil   = 32000
-	portStep   = 100 // between where two processes begin, which otherwise take ports from each other between check and use
-
 	// User and password of every rival's servers, with every privilege; its database is Database.
 	User     = "bench"
 	Password = "bench-Pass-1"
@@ -35,7 +28,7 @@ type Options struct {
 	Dir    string // scratch, absolute; must exist
 }
 
-// Lab is what all systems share: programs and ports. Its methods may be called at the same time.
+// Lab is what all systems share: programs and a directory. Its methods may be called at the same time.
 type Lab struct {
 	MySQL   string // path of mysqld
 	Version string // of it
@@ -43,9 +36,6 @@ type Lab struct {
 	Dir     string
 
 	server mysqld.Binary // MySQL
-
-	mu       sync.Mutex
-	nextPort int
 }
 
 // New finds the programs.
@@ -54,33 +44,7 @@ func New(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir,
-		nextPort: portFloor + os.Getpid()*portStep%(portCeil-portFloor)}
-	return l, nil
-}
-
-// takePorts finds n consecutive free ports of the loopback address that were not given out before.
-func (l *Lab) takePorts(n int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for base := l.nextPort; base+n < portCeil; base++ {
-		busy := -1
-		for p := base; p < base+n; p++ {
-			c, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
-			if err != nil {
-				busy = p
-				break
-			}
-			c.Close()
-		}
-		if busy < 0 {
-			l.nextPort = base + n
-			return base
-		}
-		base = busy
-	}
-	l.nextPort = portFloor // all were given out: begin again, the first ones are free by now
-	return portFloor
+	return &Lab{server: bin, MySQL: bin.Path, Version: bin.Version.String(), Binary: o.Binary, Dir: o.Dir}, nil
 }
 
 // mysqlTemplate is a data directory with the account User and the database, of the cache.

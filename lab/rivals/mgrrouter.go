@@ -73,7 +73,7 @@ func startInnoDBCluster(ctx context.Context, l *Lab, s Shape) (_ *innodbCluster,
 	if err != nil {
 		return nil, err
 	}
-	c := &innodbCluster{mgr: group, port: l.takePorts(routerPorts)}
+	c := &innodbCluster{mgr: group, port: ports.take(routerPorts)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop())

@@ -87,9 +87,9 @@ func (r *rival) Stop() error {
 
 // passThrough starts a router of Trireme's, which leads clients where it is told to.
 func (r *rival) passThrough() (*router.Router, error) {
-	ports := r.site.lab.takePorts(2)
+	first := ports.take(2)
 	local := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	rt := router.New(router.Config{RWListen: local(ports), ROListen: local(ports + 1), HoldTimeout: recoverLimit,
+	rt := router.New(router.Config{RWListen: local(first), ROListen: local(first + 1), HoldTimeout: recoverLimit,
 		Logger: slog.New(slog.DiscardHandler)})
 	return rt, rt.Start()
 }

@@ -78,7 +78,7 @@ func (h *host) port(usual int) int {
 	if h.site.net != nil {
 		return usual
 	}
-	return h.site.lab.takePorts(1)
+	return ports.take(1)
 }
 
 // start a program on the host: in its namespace and under its budget, with all that it starts.

@@ -104,7 +104,7 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 	}
 	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Filled: t.syncDisk, Nodes: s.nodes() - loggers,
-		Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: l.takePorts(10 * (s.nodes() + s.Learners)),
+		Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: ports.take(10 * (s.nodes() + s.Learners)),
 		MySQL: l.MySQL, Binary: l.Binary, MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {
