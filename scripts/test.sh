@@ -102,7 +102,7 @@ case $mode in
   check)
     need_servers
     phase lint scripts/lint.sh
-    TRIREME_DEFER=servers,quiet tests unit -timeout 10m $(packages | but "$servers_only $no_race" | paths)
+    TRIREME_DEFER=servers,quiet tests unit -p 4 -timeout 10m $(packages | but "$servers_only $no_race" | paths)
     tests sim -short -timeout 10m $(packages | with "$no_race" | paths)
     tests smoke -count=1 -timeout 10m ./test/smoke
     finish -part
