@@ -45,7 +45,7 @@ func (p *portPool) take(n int) int {
 			p.next = p.base
 		}
 	}
-	if p.claim == nil { // each block is somebody's: all that is left is to look whether a port is free
+	if p.next == 0 { // other processes have all blocks: all that is left is to look whether a port is free
 		p.base, p.next = portFloor, portFloor
 	}
 	for range 2 {

@@ -103,8 +103,12 @@ func startTrireme(ctx context.Context, l *Lab, s Shape, loggers int, durability 
 		return nil, err
 	}
 	t.hosts = &wan.Hosts{Cluster: "demo", Topology: s.Topology, Spare: t.spare, CPUs: s.CPUs}
+	base, err := demo.FreePortBase(s.nodes() + s.Learners)
+	if err != nil {
+		return nil, err
+	}
 	t.Cluster, err = demo.Create(ctx, demo.Options{Template: template, Filled: t.syncDisk, Nodes: s.nodes() - loggers,
-		Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: ports.take(10 * (s.nodes() + s.Learners)),
+		Loggers: loggers, Learners: s.Learners, Dir: s.Dir, PortBase: base,
 		MySQL: l.MySQL, Binary: l.Binary, MySQLOptions: o, Hosts: t.hosts, CredentialDir: s.Dir, Tune: func(n *config.Node) {
 			n.MySQL.Durability = durability
 			if s.Switch {

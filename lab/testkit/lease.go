@@ -85,14 +85,12 @@ func (p *Pool) Lease(t testing.TB) *demo.Cluster {
 				t.Errorf("the leased cluster was given back broken: %v", err)
 			}
 		}
-		if ShowLogs(t, l.Cluster); !t.Failed() {
-			t.Logf("the leased cluster is as it was, after %v", time.Since(began).Round(time.Millisecond))
-		}
 		l.logs.lend(nil)
-		if t.Failed() {
+		if ShowLogs(t, l.Cluster); t.Failed() {
 			l.Kill()
 			return
 		}
+		t.Logf("the leased cluster is as it was, after %v", time.Since(began).Round(time.Millisecond))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.idle = append(p.idle, l)

@@ -137,7 +137,7 @@ func TestMembers(t *testing.T) {
 	s = c.admin(donor)
 	eventually(t, healLimit, first+" is read from", func() error {
 		if s.value("SELECT COUNT(*) FROM performance_schema.processlist WHERE USER = 'trireme_clone'") == "0" {
-			return errors.New("nobody does")
+			return errors.New("no copy is under way")
 		}
 		return nil
 	})
